@@ -114,6 +114,19 @@ def test_names_of_spans_and_processes_are_shown_as_they_are(tmp_path):
     assert "[/node]  " in said("diff", "1", "2")
 
 
+def test_a_trace_of_deeply_nested_spans_and_odd_numbers_is_shown(tmp_path):
+    odd = {"specmesh__queue_ms": float("nan"), "specmesh__forward_ms": float("inf")}
+    spans = [make_span(0xDD << 120, "top", 0, 5000)]
+    for n in range(1, 2000):
+        spans.append(make_span(0xDD << 120, f"s{n}", 0, 5000 - n, parent=spans[-1].span_id, **odd))
+    file = tmp_path / "deep.jsonl"
+    file.write_text(f"{to_line([group('deep', *spans)])}\n")
+    said("import", file)
+    *_, last = said("show", "dd", "--spans", "--no-what-if").splitlines()
+    assert last.split()[:2] == ["0.00", "3001.00"]
+    assert len(told("show", "dd")["spans"]) == 2000
+
+
 def test_words_stand_for_ids():
     assert told("show", "slowest")["summary"]["trace_id"] == SAMPLE
     assert told("show", "last")["summary"]["trace_id"][:2] in {"aa", "bb"}

@@ -57,6 +57,27 @@ def test_a_verification_waits_for_the_draft_that_streams_on():
     ]
 
 
+def test_spans_may_be_nested_to_any_depth():
+    def nested(n):
+        return span(f"s{n}", f"s{n - 1}", "s", SpanKind.INTERNAL, ORCHESTRATOR, 0, 5000 - n)
+
+    found = walked(*map(nested, range(3000)))
+    assert (len(found), found[0][0], found[-1][0]) == (3000, "s2999", "s0")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf"), 1e308, -5.0])
+def test_times_that_are_none_count_as_nothing(wrong):
+    draft, verify = (
+        caused(call(name, node, at, at), event, reaction_ms=wrong, run_delay_ms=wrong)
+        for name, node, at, event in (
+            ("draft", DRAFTER, (2, 10), "start"),
+            ("verify", VERIFIER, (12, 20), "drafted"),
+        )
+    )
+    path = walked(generate(0, 30), round_(1, 25), draft[0], verify[0])
+    assert [each[0] for each in path] == ["g", "draft1", "g", "verify1", "g"]
+
+
 def test_after_a_rejection_it_waits_for_the_verdict_whatever_else_runs():
     first = caused(call("verify", VERIFIER, (2, 40), (2, 40)), "start", 1)[0]
     other = caused(call("verify", VERIFIER, (4, 60), (4, 60), n=3), "drafted", 1)[0]

@@ -13,6 +13,9 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from specmesh.serving.conventions import CANCELLED, QUEUE_MS
 
+_TOO_MUCH = 2**63
+"""More than any time in ms or count, from where on sums of them would not be finite."""
+
 AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
 
@@ -72,13 +75,14 @@ class Span:
         return self.attributes.get(CANCELLED) is True
 
     def number(self, name: str) -> float:
-        """Return the value of a numeric attribute; 0 if the span has none of that name."""
+        """Return the value of a numeric attribute; 0 if ``maybe_number`` finds none."""
         return self.maybe_number(name) or 0.0
 
     def maybe_number(self, name: str) -> float | None:
-        """Return the value of a numeric attribute; None if the span has none of that name."""
+        """Return the value of a numeric attribute, such as a time or a count; None if the span has
+        none of that name, or one that is no such amount: negative, infinite or not a number."""
         value = self.attributes.get(name)
-        return float(value) if isinstance(value, int | float) else None
+        return float(value) if isinstance(value, int | float) and 0 <= value < _TOO_MUCH else None
 
     def text(self, name: str) -> str:
         """Return the value of a string attribute; empty if the span has none of that name."""

@@ -127,11 +127,13 @@ class _Calls:
         return without(whole, away)
 
     def _calls_below(self, span: Span) -> Iterator[Span]:
-        for child in self._children.get(span.span_id, ()):
+        left = [*self._children.get(span.span_id, ())]
+        while left:
+            child = left.pop()
             if child.kind is SpanKind.CLIENT or child.name == COMMIT_SPAN:
                 yield child
             else:
-                yield from self._calls_below(child)
+                left += self._children.get(child.span_id, ())
 
 
 def _divided(span: Span, own_ms: float) -> tuple[float, float, float]:

@@ -71,7 +71,7 @@ class Segment:
 def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
     """Return the segments from the root's end back to its start. ``spans`` are those of its trace,
     on one clock (``clocks.corrected``)."""
-    return list(_walk(root, root.start_ns, root.end_ns, _Waits(_children(spans))))
+    return list(_walk(root, _Waits(_children(spans))))
 
 
 def _children(spans: Sequence[Span]) -> Mapping[str, Sequence[Span]]:
@@ -189,8 +189,24 @@ class _Waits:
         return found
 
 
-def _walk(span: Span, start_ns: int, end_ns: int, waits: _Waits) -> Iterator[Segment]:
-    """Divide a span's time between ``start_ns`` and ``end_ns`` into segments, backwards."""
+def _walk(root: Span, waits: _Waits) -> Iterator[Segment]:
+    """Divide a span's time into segments, backwards; spans may be nested to any depth."""
+    within = [_divided(root, root.start_ns, root.end_ns, waits)]
+    while within:
+        part = next(within[-1], None)
+        if part is None:
+            within.pop()
+        elif isinstance(part, Segment):
+            yield part
+        else:
+            within.append(_divided(*part, waits))
+
+
+def _divided(
+    span: Span, start_ns: int, end_ns: int, waits: _Waits
+) -> Iterator[Segment | tuple[Span, int, int]]:
+    """Divide a span's time between ``start_ns`` and ``end_ns``, backwards, into its own segments
+    and the parts of its children, each with its start and its end."""
     below = waits.of(span)
     if below is None:
         if start_ns < end_ns:
@@ -209,7 +225,7 @@ def _walk(span: Span, start_ns: int, end_ns: int, waits: _Waits) -> Iterator[Seg
                 run_delay_ns=min(delay_ns, now - reached_ns),
             )
         if child is not None:
-            yield from _walk(child, floor_ns, reached_ns, waits)
+            yield child, floor_ns, reached_ns
         # The recorded cause is that of the child's start, so it holds only if we got there.
         after = child if child is not None and child.start_ns == floor_ns else None
         now = floor_ns

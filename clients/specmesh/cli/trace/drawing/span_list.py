@@ -19,7 +19,7 @@ def span_list(trace: Trace) -> Iterator[Text]:
         gap.below.span_id for gap in trace.gaps if gap.loss is MissingSpan.SERVER and gap.below
     }
 
-    def lines(span: Span, depth: int) -> Iterator[Text]:
+    def line_of(span: Span, depth: int) -> Text:
         offset_ms = (span.start_ns - trace.root.start_ns) / 1e6
         mark = "*" if span.span_id in critical else " "
         line = Text(f"{offset_ms:>10.2f} {span.duration_ms:>10.2f} {mark} {'  ' * depth}")
@@ -28,12 +28,14 @@ def span_list(trace: Trace) -> Iterator[Text]:
             line.append("  cancelled", "yellow")
         if span.span_id in lost_servers:
             line.append("  incomplete: its server's span is missing", "bold magenta")
-        yield line
-        for child in children.get(span.span_id, ()):
-            yield from lines(child, depth + 1)
+        return line
 
     yield Text(f"{'start ms':>10} {'ms':>10} * on the critical path", "dim")
-    yield from lines(trace.root, 0)
+    left = [(trace.root, 0)]
+    while left:
+        span, depth = left.pop()
+        yield line_of(span, depth)
+        left += [(child, depth + 1) for child in reversed(children.get(span.span_id, ()))]
 
 
 def _style(span: Span) -> str:
