@@ -40,6 +40,21 @@ def test_percentiles_are_those_of_the_values_to_three_digits():
     assert found.cdf[-1] == (pytest.approx(found.max), 1.0)
 
 
+def test_the_curve_has_the_share_of_values_up_to_each_time():
+    assert distribution([0.1, 0.2, 0.3, 0.4]).cdf == [
+        (pytest.approx(100.0 * n, rel=1e-3), n / 4) for n in range(1, 5)
+    ]
+    assert distribution([0.1] * 9 + [0.2]).cdf == [
+        (pytest.approx(100.0, rel=1e-3), 0.9),
+        (pytest.approx(200.0), 1.0),
+    ]
+    rng = Random(3)
+    values = [rng.lognormvariate(-3, 1) for _ in range(2000)]
+    for time_ms, share in distribution(values).cdf:
+        up_to = sum(each * 1e3 <= time_ms * 1.001 for each in values) / len(values)
+        assert share == pytest.approx(up_to, abs=0.01)
+
+
 def test_histograms_of_several_generators_add_up_to_that_of_all():
     rng = Random(6)
     values = [rng.expovariate(10) for _ in range(3000)]

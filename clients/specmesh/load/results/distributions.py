@@ -34,6 +34,7 @@ _CDF_PERCENTS = (
     *(99 + n / 10 for n in range(0, 9)),
     *(round(99.9 + n / 100, 2) for n in range(0, 11)),
 )
+_SHARE_DIGITS = 6
 _DIGITS = 4
 """Decimals of milliseconds, down to tenths of a microsecond."""
 
@@ -62,24 +63,23 @@ def of_histogram(histogram: Histogram) -> LatencyDistribution | None:
 def _of(
     histogram: Histogram, mean: float, sd: float, least: float, most: float
 ) -> LatencyDistribution:
-    cdf = {
-        percent: ms(min(max(seconds, least), most))
-        for percent, seconds in zip(
-            _CDF_PERCENTS, histogram.percentiles(_CDF_PERCENTS), strict=True
-        )
-    }
+    found = histogram.percentiles(_CDF_PERCENTS)
+    times = [ms(min(max(seconds, least), most)) for seconds in found]
+    at = dict(zip(_CDF_PERCENTS, times, strict=True))
+    # Many percentiles may be one time, up to which there is one share.
+    cdf = dict(zip(histogram.shares_up_to(found), times, strict=True))
     return LatencyDistribution(
         count=histogram.count,
         mean=ms(mean),
         sd=ms(sd),
         min=ms(least),
         max=ms(most),
-        p50=cdf[50.0],
-        p90=cdf[90.0],
-        p95=cdf[95.0],
-        p99=cdf[99.0],
-        p99_9=cdf[99.9],
-        cdf=[(at, round(percent / 100, 4)) for percent, at in cdf.items()],
+        p50=at[50.0],
+        p90=at[90.0],
+        p95=at[95.0],
+        p99=at[99.0],
+        p99_9=at[99.9],
+        cdf=[(time, round(share, _SHARE_DIGITS)) for share, time in cdf.items()],
         hdr=histogram.encoded(),
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from hdrh.histogram import HdrHistogram
 
@@ -76,6 +78,16 @@ class Histogram:
             return [0.0] * len(percents)
         found = self._hdr.get_percentile_to_value_dict(list(percents))
         return [float(found[percent]) / _US for percent in percents]
+
+    def shares_up_to(self, seconds: Sequence[float]) -> list[float]:
+        """Return the share of the times up to each of ``seconds``, to three digits of these."""
+        places = range(self._hdr.counts_len)
+        counts = list(accumulate(map(self._hdr.get_count_at_index, places)))
+        ends = (
+            bisect_right(places, round(each * _US), key=self._hdr.get_value_from_index)
+            for each in seconds
+        )
+        return [counts[end - 1] / counts[-1] for end in ends]
 
     def mean(self) -> float:
         """Return the mean in seconds."""

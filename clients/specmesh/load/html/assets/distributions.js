@@ -44,31 +44,19 @@ function objectivesOf(runs, metric, axis) {
 }
 
 // Puts curves of shares, each with its own times, on the times of all. Each time occurs twice,
-// with the share below it and up to it, because a curve jumps where many took the same time.
+// with the share below it and up to it, because a curve is a step up at each of its times.
 function onOneAxis(curves) {
   const own = new Set(curves.flatMap((curve) => curve.ms));
   const times = [...own].sort((a, b) => a - b).flatMap((each) => [each, each]);
   const shares = curves.map((curve) =>
-    times.map((each, n) => (n % 2 ? shareUpTo(curve, each) : shareBelow(curve, each))),
+    times.map((time, n) => shareAt(curve, n % 2 ? (each) => each <= time : (each) => each < time)),
   );
   return { times, shares };
 }
 
-function shareUpTo({ ms, share }, time) {
-  const next = ms.findIndex((each) => each > time);
-  if (next < 0) return 1;
-  return next ? between(ms, share, next, time) : 0;
-}
-
-function shareBelow({ ms, share }, time) {
-  const next = ms.findIndex((each) => each >= time);
-  if (next < 0) return 1;
-  return next ? between(ms, share, next, time) : 0;
-}
-
-function between(ms, share, next, time) {
-  const part = (time - ms[next - 1]) / (ms[next] - ms[next - 1]);
-  return share[next - 1] + part * (share[next] - share[next - 1]);
+// Returns the share at the last time that is `within`.
+function shareAt({ ms, share }, within) {
+  return share[ms.findLastIndex(within)] ?? 0;
 }
 
 function chunksChart(runs) {
