@@ -113,6 +113,17 @@ def test_a_part_of_a_chart_is_zoomed_to_and_left_again(opened):
         wait_for_pixels(tab, whole)
 
 
+def test_of_a_run_within_a_second_every_value_is_a_point(opened):
+    brief = summarise(workload(), seen([observed(n / 100, e2e_s=0.2) for n in range(5)]), None)
+    with opened(page([("", run_report(brief))])) as tab:
+        tab.evaluate(figure("Under way"))
+        shown = pixels(tab)
+        point_at(tab, "#chart .legend button", clicks=1)
+        wait_for_other_pixels(tab, shown)
+        ends = "[...charts].map(({ drawn }) => [drawn.scales.x.min, drawn.scales.x.max])"
+        assert tab.evaluate(ends)[-1] == [-0.5, 0.5]
+
+
 def test_a_term_explains_itself_and_a_trace_is_copied(opened):
     with opened(page([("", run_report())])) as tab:
         point_at(tab, ".term")

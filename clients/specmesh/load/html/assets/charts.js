@@ -149,7 +149,9 @@ function widest(plot, values) {
   return 16 + 7 * Math.max(3, ...(values ?? []).map((each) => each.length));
 }
 
-function seriesOf({ label, color, dash }, points) {
+function seriesOf({ label, values, color, dash }, points) {
+  // A single value is no line.
+  const isLine = values.filter((each) => each !== null).length > 1;
   const stroke = () => resolved(color);
   return {
     label,
@@ -157,7 +159,7 @@ function seriesOf({ label, color, dash }, points) {
     width: 1.75,
     dash,
     spanGaps: true,
-    points: { show: Boolean(points), size: 6, stroke, fill: stroke },
+    points: { show: Boolean(points) || !isLine, size: 6, stroke, fill: stroke },
   };
 }
 
@@ -167,10 +169,12 @@ function rangeOf(spec, name) {
     if (least === null || most === null) return [0, 1];
     const near = limits.filter((each) => isNear(each, most));
     if (name === "x") {
-      const zoomed = least > spec.x.values[0] || most < spec.x.values.at(-1);
+      const [first, last] = [spec.x.values[0], spec.x.values.at(-1)];
+      // Around a single value, uPlot proposes a range of any width.
+      const zoomed = first !== last && (least > first || most < last);
       if (zoomed) return [least, most];
-      const high = Math.max(most, ...near.map((each) => each * 1.02));
-      return high > least ? [Math.min(least, ...near), high] : [least - 0.5, least + 0.5];
+      const high = Math.max(last, ...near.map((each) => each * 1.02));
+      return high > first ? [Math.min(first, ...near), high] : [first - 0.5, first + 0.5];
     }
     if (spec.logarithmic) return [Math.min(least, ...near) / 1.2, Math.max(most, ...near) * 1.2];
     const high = spec.most ?? Math.max(most, ...near) * 1.06;
