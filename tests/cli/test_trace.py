@@ -78,6 +78,14 @@ def test_list_filters():
     assert "--since" in done.output
 
 
+def test_list_takes_any_time_and_bounds_its_length():
+    assert len(told("list", "--since", "99999999999d")["traces"]) == 3
+    for command in ("list", "stats"):
+        done = run(command, "--limit", "99999999999999999999")
+        assert done.exit_code == 2
+        assert "1000000" in done.output
+
+
 def test_show_marks_what_is_missing():
     text = said("show", "bb", "--spans", "--path")
     assert "incomplete: 3 spans missing below specmesh.verify: its server's" in text

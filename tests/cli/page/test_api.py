@@ -46,6 +46,7 @@ def test_filters_are_those_of_the_command(http):
     assert ids(http, node="verifier-0") == ["ee"]
     assert ids(http, incomplete="true") == ["ee"]
     assert ids(http, since="1h") == []
+    assert len(ids(http, since="99999999999d")) == 4
     assert ids(http, order="slowest", limit="1", session="") == ["bb"]
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.opening import opened
-from specmesh.cli.trace.options import Json, TraceFilters, TraceStore
+from specmesh.cli.trace.options import MAX_TRACES, Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console
 from specmesh.traces.store.query import Order
 from specmesh.traces.summary import Outcome, TraceSummary
@@ -52,7 +52,9 @@ def list_(
     filters: TraceFilters,
     more: ListFilters,
     slowest: Annotated[bool, typer.Option("--slowest", help="List the slowest first.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="List at most this many traces.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MAX_TRACES, help="List at most this many traces.")
+    ] = 20,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:

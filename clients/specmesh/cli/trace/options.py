@@ -30,6 +30,9 @@ TraceId = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
+MAX_TRACES = 1_000_000
+"""Most traces that a command reads."""
+
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -79,4 +82,4 @@ def since_s(written: str | None) -> float | None:
         raise typer.BadParameter(
             f"{written!r} is not a number with s, m, h or d", param_hint="--since"
         )
-    return time.time() - float(read[1]) * _SECONDS[read[2]]
+    return max(0.0, time.time() - float(read[1]) * _SECONDS[read[2]])

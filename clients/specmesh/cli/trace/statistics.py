@@ -12,7 +12,7 @@ from rich.text import Text
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import percent
 from specmesh.cli.trace.opening import load, opened
-from specmesh.cli.trace.options import Json, TraceFilters, TraceStore
+from specmesh.cli.trace.options import MAX_TRACES, Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console, short_name
 from specmesh.traces.analysis.stats import Percentiles, TraceStats, trace_stats
 
@@ -21,7 +21,7 @@ def stats(
     *,
     filters: TraceFilters,
     limit: Annotated[
-        int, typer.Option(min=1, help="Use at most this many traces, the newest.")
+        int, typer.Option(min=1, max=MAX_TRACES, help="Use at most this many traces, the newest.")
     ] = 100,
     store: TraceStore = None,
     json_: Json = False,
