@@ -132,7 +132,10 @@ def test_a_trace_of_deeply_nested_spans_and_odd_numbers_is_shown(tmp_path):
     said("import", file)
     *_, last = said("show", "dd", "--spans", "--no-what-if").splitlines()
     assert last.split()[:2] == ["0.00", "3001.00"]
-    assert len(told("show", "dd")["spans"]) == 2000
+    spans = told("show", "dd")["spans"]
+    assert len(spans) == 2000
+    values = {"specmesh.queue_ms": "nan", "specmesh.forward_ms": "inf"}
+    assert next(each for each in spans if each["name"] == "s1")["attributes"] == values
 
 
 def test_words_stand_for_ids():

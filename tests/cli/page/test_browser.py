@@ -4,8 +4,9 @@ import re
 
 import pytest
 from tests.browser import PHONE, chromium, opened
-from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT
+from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT, store_with
 from tests.cli.page.test_open import running
+from tests.traces.otlp import ANSWER, attribute, group, make_span
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
@@ -163,6 +164,24 @@ def test_each_kind_of_span_has_its_activity(trace):
         "specmesh.generate": "request",
     }
     assert trace.evaluate(ACTIVITIES_OF, list(activities)) == list(activities.values())
+
+
+def test_a_trace_whose_token_numbers_are_no_list_is_shown(browser, tmp_path):
+    odd = make_span(1 << 120, ANSWER, 0, 10, specmesh__tree__nodes=7)
+    attribute(odd, "specmesh.committed.nodes", "seven")
+    store = store_with(tmp_path / "t.sqlite", [group("orchestrator", odd)])
+    with (
+        running("--no-browser", "--store", store) as (_, said),
+        opened(browser, f"{said}#/trace/last") as page,
+    ):
+        page.wait_for_selector(".lanes canvas")
+        page.keyboard.press("j")
+        assert "none: the root" in page.locator(".details").inner_text()
+
+
+def test_an_address_that_cannot_be_read_is_answered_with_why(browser, url):
+    with opened(browser, f"{url}#/trace/%E0") as page:
+        page.get_by_role("status").get_by_text("URI malformed").wait_for()
 
 
 def test_wheel_drag_and_keys_zoom_and_pan(trace):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from specmesh.cli.trace.drawing.waterfall import waterfall
 from specmesh.cli.trace.listing import began, percent, summary_json
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
+from specmesh.cli.trace.page.plain import json_text
 from specmesh.cli.trace.shorter import LIMIT_S, Shorter, shorter, shorter_json, shorter_lines
 from specmesh.cli.trace.tables import console, short_name
 from specmesh.traces.analysis.completeness import describe, summed_up
@@ -64,7 +64,7 @@ def show(
     if json_:
         simulated = _simulated(trace, what_if_seconds) if what_if else None
         found = {"what_if": shorter_json(simulated.found)} if simulated else {}
-        typer.echo(json.dumps({**trace_json(trace), **found}))
+        typer.echo(json_text({**trace_json(trace), **found}))
         raise typer.Exit(_status(simulated))
     out = console()
     print_trace(trace, out)

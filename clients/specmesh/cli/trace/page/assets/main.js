@@ -46,12 +46,12 @@ function message(text, kind) {
 async function go() {
   asking.abort();
   asking = new AbortController();
-  const route = parsed(location.hash);
-  const rename = arrived();
-  if (only) return show(trace(only, route.parameters, rename));
-  if (route.view === "list") return show(list(route.parameters, rename));
-  message("reading the trace …", "hint");
   try {
+    const route = parsed(location.hash);
+    const rename = arrived();
+    if (only) return show(trace(only, route.parameters, rename));
+    if (route.view === "list") return show(list(route.parameters, rename));
+    message("reading the trace …", "hint");
     return show(trace(await asked(route.id, asking.signal), route.parameters, rename));
   } catch (error) {
     if (error.name !== "AbortError") message(error.message, "error");

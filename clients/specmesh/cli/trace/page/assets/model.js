@@ -100,15 +100,21 @@ function tokensOf(spans) {
   };
   for (const span of spans) {
     const role = span.activity === "draft" ? "drafted" : "verified";
-    for (const number of span.attributes[TREE_NODES] ?? []) add(number, role, span);
-    for (const number of span.attributes[COMMITTED_NODES] ?? []) add(number, "committed", span);
+    for (const number of listed(span, TREE_NODES)) add(number, role, span);
+    for (const number of listed(span, COMMITTED_NODES)) add(number, "committed", span);
   }
   return found;
 }
 
+/** Returns the values of an attribute that is a list; other programs may write anything there. */
+function listed(span, name) {
+  const value = span.attributes[name];
+  return Array.isArray(value) ? value : [];
+}
+
 /** Returns the numbers of the tokens that a span, or the call it serves, concerns. */
 export function tokensIn(span) {
-  const own = [...(span.attributes[TREE_NODES] ?? []), ...(span.attributes[COMMITTED_NODES] ?? [])];
+  const own = [...listed(span, TREE_NODES), ...listed(span, COMMITTED_NODES)];
   return own.length || span.kind !== "server" || !span.parent ? own : tokensIn(span.parent);
 }
 
