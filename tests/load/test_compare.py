@@ -98,6 +98,17 @@ def test_too_few_answers_are_not_compared():
         differences(report(drawn(1)), report(drawn(1, number=20)))
 
 
+@pytest.mark.parametrize("wrong", ["before", "after"])
+def test_the_file_that_cannot_be_compared_is_named_alone(tmp_path, wrong):
+    for name in ("before", "after"):
+        found = report(drawn(1, number=20 if name == wrong else 60))
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+    names = [str(tmp_path / f"{name}.json") for name in ("before", "after")]
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["compare", *names])
+    assert done.exit_code == 2
+    assert f"Invalid value: {tmp_path / wrong}.json has 20 answers; a comp" in done.output
+
+
 @pytest.fixture
 def files(tmp_path):
     """Two reports; in the second, the slow requests have failed."""

@@ -33,10 +33,17 @@ def compare(
 ) -> None:
     """Estimate, with 95 % confidence, how AFTER differs from BEFORE (reports of two runs)."""
     # numpy takes as long to import as everything else together.
-    from specmesh.load.results.compare import METRICS, differences
+    from specmesh.load.results.compare import METRICS, differences, latencies
 
     check_writable(html, "--html")
     reports = read_report(before), read_report(after)
+    for file, report in zip((before, after), reports, strict=True):
+        try:
+            latencies(report)
+        except KeyError as error:
+            raise typer.BadParameter(f"{file}: the field {error} is missing") from None
+        except ValueError as error:
+            raise typer.BadParameter(f"{file} {error}") from None
     try:
         found = differences(*reports)
         others = other_settings(*reports)

@@ -53,14 +53,28 @@ class StatisticDifference:
         return f"no difference shown ({self.low * 100:+.1f} to {self.high * 100:+.1f} %)"
 
 
+def latencies(report: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Return the latencies of each metric that has some. Raises ValueError if this is not a report
+    of a run, or if it has too few requests."""
+    if report.get("schema") != SCHEMA or report.get("kind") != "run":
+        raise ValueError(f"is not a report of 'specmesh load run' with schema {SCHEMA}")
+    listed = report["result"]["requests"]
+    known = {name: [each for each in listed[name] if each is not None] for name in METRICS}
+    for values in filter(None, known.values()):
+        if len(values) < MIN_REQUESTS:
+            raise ValueError(
+                f"has {len(values)} answers; a comparison requires at least {MIN_REQUESTS}"
+            )
+    return {name: np.array(values) for name, values in known.items() if values}
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StatisticDifference]:
     """Return the differences between two reports of runs, read from JSON. Raises ValueError if one
     is not a report of a run, or has too few requests."""
     found = []
-    for metric in METRICS:
-        old, new = _column(before, metric), _column(after, metric)
-        if old is None or new is None:
-            continue
+    olds, news = latencies(before), latencies(after)
+    for metric in (each for each in METRICS if each in olds and each in news):
+        old, new = olds[metric], news[metric]
         reported = [_reported(each, metric) for each in (before, after)]
         # TPOT is zero if answers come in one chunk; a relative change is then undefined.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -78,20 +92,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Sta
             if np.isfinite((low[n], high[n])).all()
         ]
     return found
-
-
-def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | None:
-    """Return the latencies of a metric; None if there are none."""
-    if report.get("schema") != SCHEMA or report.get("kind") != "run":
-        raise ValueError(f"is not a report of 'specmesh load run' with schema {SCHEMA}")
-    values = [each for each in report["result"]["requests"][metric] if each is not None]
-    if not values:
-        return None
-    if len(values) < MIN_REQUESTS:
-        raise ValueError(
-            f"has {len(values)} answers; a comparison requires at least {MIN_REQUESTS}"
-        )
-    return np.array(values)
 
 
 def _reported(report: Mapping[str, Any], metric: str) -> NDArray[np.float64]:
