@@ -101,6 +101,49 @@ def test_other_files_are_refused_in_one_message(tmp_path, report, why):
     assert not html.exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        ("latency.ttft_ms.p50", float("nan"), "result.latency.ttft_ms.p50 is not a finite number"),
+        ("timeline.3.due", float("inf"), "result.timeline.3.due is not a finite number"),
+        ("errors", [], "result.errors: Input should be an object"),
+        ("counts.due", "many", "result.counts.due: Input should be a valid integer"),
+    ],
+)
+def test_a_value_of_another_type_is_named_by_both_commands(tmp_path, place, value, why):
+    wrong = run_report()
+    *above, last = place.split(".")
+    at = wrong["result"]
+    for key in above:
+        at = at[int(key) if key.isdigit() else key]
+    at[last] = value
+    bad, good = written(tmp_path, "bad", wrong), written(tmp_path, "good", run_report())
+    for arguments in (("report", bad, "--html", str(tmp_path / "p")), ("compare", good, bad)):
+        done = call(*arguments)
+        assert done.exit_code == 2, done.output
+        assert why in " ".join(re.sub("[│╭╮╰╯─]", " ", done.output).split())
+
+
+def test_chunks_of_which_there_are_none_are_left_out(tmp_path):
+    report = run_report()
+    report["result"]["tokens_per_chunk"] = {"1": 0}
+    html = tmp_path / "page.html"
+    assert call("report", written(tmp_path, "x", report), "--html", str(html)).exit_code == 0
+    shown = data(html)["runs"][0]["percentiles"]
+    assert "tokens_per_chunk" not in {each["metric"] for each in shown}
+
+
+def test_a_comparison_whose_page_cannot_be_written_says_so(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("specmesh.load.commands.compare.write_page", full)
+    run = written(tmp_path, "run", run_report())
+    done = call("compare", run, run, "--html", str(tmp_path / "page.html"))
+    assert done.exit_code == 2
+    assert "Invalid value for --html: No space left on device" in done.output
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     html = tmp_path / "missing" / "page.html"
     done = call("report", written(tmp_path, "x", run_report()), "--html", str(html))

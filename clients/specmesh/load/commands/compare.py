@@ -47,17 +47,23 @@ def compare(
     try:
         found = differences(*reports)
         others = other_settings(*reports)
-    except (KeyError, TypeError, ValueError) as error:
-        raise typer.BadParameter(f"{before} or {after}: {error}") from None
-    listed = [{**asdict(each), "in_words": each.in_words} for each in found]
-    counts = {
-        run: {name: report["result"]["counts"][name] for name in ("answered", "failed")}
-        for run, report in zip(("before", "after"), reports, strict=True)
-    }
-    if html is not None:
+        listed = [{**asdict(each), "in_words": each.in_words} for each in found]
         names = names_of((before, after))
         named = (names[0], reports[0]), (names[1], reports[1])
-        write_page(html, comparison(*named, listed, others))
+        made = comparison(*named, listed, others) if html else {}
+        counts = {
+            run: {name: report["result"]["counts"][name] for name in ("answered", "failed")}
+            for run, report in zip(("before", "after"), reports, strict=True)
+        }
+    except KeyError as error:
+        raise typer.BadParameter(f"{before} or {after}: the field {error} is missing") from None
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise typer.BadParameter(f"{before} or {after}: {error}") from None
+    if html is not None:
+        try:
+            write_page(html, made)
+        except OSError as error:
+            raise typer.BadParameter(str(error), param_hint="--html") from None
     if json_:
         typer.echo(json.dumps({"differences": listed, "other_settings": others, "counts": counts}))
         return

@@ -37,7 +37,7 @@ def report(
         made = page(reports)
     except KeyError as error:
         raise typer.BadParameter(f"{_named(results)}: the field {error} is missing") from None
-    except (TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise typer.BadParameter(f"{_named(results)}: {error}") from None
     try:
         write_page(html, made)

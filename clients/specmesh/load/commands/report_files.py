@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,14 @@ import typer
 
 
 def read_report(file: Path) -> Mapping[str, Any]:
-    """Return the JSON object in ``file``. Raises BadParameter."""
+    """Return the report in ``file``. Raises BadParameter, with the field that is wrong."""
+    # No other command needs pydantic, which takes a while to import.
+    from specmesh.load.results.shape import check_shape
+
     try:
-        report = json.loads(file.read_text(encoding="utf-8"))
+        return check_shape(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file}: {error}") from None
-    if not isinstance(report, dict):
-        raise typer.BadParameter(f"{file} is not a report: it is not a JSON object")
-    return report
 
 
 def names_of(files: Sequence[Path]) -> list[str]:

@@ -15,7 +15,7 @@ _PERCENTS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 def percentiles(result: Read) -> list[dict[str, Any]]:
     """Return the rows of the table of percentiles."""
-    chunks = {int(size): count for size, count in result["tokens_per_chunk"].items()}
+    chunks = {int(size): count for size, count in result["tokens_per_chunk"].items() if count}
     between = ("inter_chunk_ms", "inter_token_ms")
     # Older reports lack the time between tokens.
     found = times({**result["latency"], **{each: result.get(each) for each in between}})

@@ -33,7 +33,7 @@ def of_run(result: Read, name: str = "") -> list[Sentence]:
             _sentence(Tone.WARNING, f"{prefix}interrupted; the results cover the time until then.")
         )
     counts = result["counts"]
-    if counts["failed"]:
+    if counts["failed"] and result["errors"]:
         reason, most = max(result["errors"].items(), key=lambda item: item[1])
         text = f"{counts['failed']} of {counts['due']} requests failed, {most} with {reason}."
         found.append(_sentence(Tone.WARNING, prefix + text))
