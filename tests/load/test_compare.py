@@ -90,7 +90,12 @@ def test_what_a_run_had_lies_within_its_bounds_though_not_all_of_it_is_listed():
 def test_a_time_of_nothing_has_no_change_in_percent():
     """All tokens of each answer come at once: no time for each is left."""
     runs = report(drawn(1, number=60), e2e_s=0.0), report(drawn(2, number=60))
-    assert {each.metric for each in differences(*runs)} == {"ttft_ms", "e2e_ms"}
+    found = [each for each in differences(*runs) if each.metric == "tpot_ms"]
+    assert [each.statistic for each in found] == ["mean", "p50", "p95", "p99"]
+    for each in found:
+        assert (each.before, each.low, each.high) == (0.0, None, None)
+        assert each.after > 0.0
+        assert each.in_words == "no change in percent: before is 0, or may be"
 
 
 def test_too_few_answers_are_not_compared():

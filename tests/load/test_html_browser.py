@@ -240,6 +240,20 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         assert tab.evaluate(IN_VIEW)
 
 
+def test_a_time_that_was_nothing_is_in_the_table_alone(opened):
+    changes = [
+        {"metric": metric, "statistic": "mean", "before": before, "after": 5.0}
+        | {"low": low, "high": low and 0.07, "in_words": "so it is"}
+        for metric, before, low in (("ttft_ms", 4.8, 0.03), ("tpot_ms", 0.0, None))
+    ]
+    with opened(comparison(("old", run_report()), ("new", run_report()), changes, [])) as tab:
+        names = "[...document.querySelectorAll('.row .name')].map((each) => each.textContent)"
+        assert tab.evaluate(names) == ["TTFT mean"]
+        assert tab.get_by_role("row", name="TPOT mean").inner_text().split("\t") == [
+            *("TPOT mean", "0", "5", "–", "–", "so it is")
+        ]
+
+
 @pytest.mark.parametrize("width", [1200, 700, 390])
 def test_a_comparison_places_its_intervals(opened, width):
     changes = [

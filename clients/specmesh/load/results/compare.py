@@ -34,18 +34,21 @@ _CELLS_AT_ONCE = 1 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticDifference:
     """The change of one statistic of one metric. ``before`` and ``after`` are in milliseconds.
-    ``low`` and ``high`` bound the change with 95 % confidence, as shares of ``before``."""
+    ``low`` and ``high`` bound the change with 95 % confidence, as shares of ``before``; None if
+    that is 0, or may be."""
 
     metric: str
     statistic: str
     before: float
     after: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def in_words(self) -> str:
         """Return the change in words, such as ``slower by 3 to 7 %``."""
+        if self.low is None or self.high is None:
+            return "no change in percent: before is 0, or may be"
         if self.low > 0:
             return f"slower by {_range(self.low, self.high)}"
         if self.high < 0:
@@ -76,7 +79,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Sta
     for metric in (each for each in METRICS if each in olds and each in news):
         old, new = olds[metric], news[metric]
         reported = [_reported(each, metric) for each in (before, after)]
-        # TPOT is zero if answers come in one chunk; a relative change is then undefined.
+        # TPOT is zero if answers come in one chunk; a relative change is then undefined (None).
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = _bounds(old, new, reported[1] / reported[0])
         found += [
@@ -85,11 +88,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Sta
                 statistic=name,
                 before=float(reported[0][n]),
                 after=float(reported[1][n]),
-                low=round(float(low[n]), 5),
-                high=round(float(high[n]), 5),
+                **_rounded(low[n], high[n]),
             )
             for n, name in enumerate(STATISTICS)
-            if np.isfinite((low[n], high[n])).all()
         ]
     return found
 
@@ -136,6 +137,12 @@ def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
             for some in np.split(starts, range(at_once, NUM_RESAMPLES, at_once))
         ]
     )
+
+
+def _rounded(low: float, high: float) -> dict[str, float | None]:
+    if not np.isfinite((low, high)).all():
+        return {"low": None, "high": None}
+    return {"low": round(float(low), 5), "high": round(float(high), 5)}
 
 
 def _range(low: float, high: float) -> str:

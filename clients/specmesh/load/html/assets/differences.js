@@ -12,8 +12,8 @@ function differencesSection(differences) {
     `${each.label} ${each.statistic}`,
     number(each.before),
     number(each.after),
-    change(each.after / each.before - 1),
-    `${change(each.low)} to ${change(each.high)}`,
+    isBounded(each) ? change(each.after / each.before - 1) : "–",
+    isBounded(each) ? `${change(each.low)} to ${change(each.high)}` : "–",
     each.in_words,
   ]);
   const headings = ["milliseconds", "before", "after", "change", "95 % interval", ""];
@@ -28,10 +28,15 @@ function differencesSection(differences) {
         "Change ",
         el("span", { className: "muted" }, "of times, % of before; left is faster"),
       ),
-      intervalsChart(differences),
+      intervalsChart(differences.filter(isBounded)),
     ),
     table(headings, rows, { texts: [5] }),
   );
+}
+
+// Whether there is a change in percent: there is none from a time of 0.
+function isBounded({ low }) {
+  return low !== null;
 }
 
 function change(share) {
