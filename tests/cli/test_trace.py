@@ -1,11 +1,14 @@
 """``specmesh trace``, on traces from files."""
 
 import json
+import unicodedata
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.traces.otlp import answer, group, make_span
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from tests.cli.page.made import listed
+from tests.traces.otlp import ANSWER, answer, attribute, group, make_span
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
@@ -136,6 +139,23 @@ def test_a_trace_of_deeply_nested_spans_and_odd_numbers_is_shown(tmp_path):
     assert len(spans) == 2000
     values = {"specmesh.queue_ms": "nan", "specmesh.forward_ms": "inf"}
     assert next(each for each in spans if each["name"] == "s1")["attributes"] == values
+
+
+def test_no_text_of_a_trace_controls_the_terminal(tmp_path):
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
+    root = make_span(0xDD << 120, ANSWER, 0, 10, specmesh__strategy=evil)
+    attribute(root, "gen_ai.response.id", evil)
+    root.status.code, root.status.message = Status.STATUS_CODE_ERROR, evil
+    below = make_span(0xDD << 120, evil, 1, 8, parent=root.span_id)
+    for key, values in {"nodes": [1], "kinds": ["bonus"], "texts": [evil]}.items():
+        listed(below, f"specmesh.committed.{key}", values)
+    file = tmp_path / "evil.jsonl"
+    file.write_text(f"{to_line([group(evil, root, below)])}\n")
+    said("import", file)
+    shown = said("show", "dd", "--spans", "--path", "--no-what-if")
+    assert "␛]0;owned" in shown
+    for text in (shown, said("list"), said("stats"), said("diff", "dd", "bb")):
+        assert [each for each in text if each != "\n" and unicodedata.category(each) == "Cc"] == []
 
 
 def test_words_stand_for_ids():

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.trace.tables import printable
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.query import Query
@@ -58,7 +59,7 @@ def _tell_newer(reader: StoreReader) -> None:
         if newest.trace_id == last:
             return
         if newest.outcome is Outcome.FAILED:
-            why = newest.reason or newest.outcome
+            why = printable(newest.reason or newest.outcome)
             shown = f"specmesh trace show {newest.trace_id[:8]}"
             typer.echo(f"specmesh: a newer request failed ({why}): {shown}", err=True)
             return
