@@ -51,6 +51,22 @@ def test_what_finds_no_room_follows_below_behind_the_first_columns():
         assert "specmesh-ver" in part
 
 
+@pytest.mark.parametrize("width", [40, 50])
+def test_texts_move_below_before_their_words_are_broken(width):
+    table = make_table("", "id", "began", "request", "outcome", "ms", "tokens", num_left=4)
+    table.add_row("5b8efff7", "2018-12-13 14:51:00", "speculative", "cancelled", "52.1", "128")
+    text = printed(table, width)
+    for whole in ("5b8efff7", "14:51:00", "speculative", "cancelled", "52.1", "128"):
+        assert whole in text.split(), text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_caption_is_as_wide_as_the_terminal_and_not_as_the_last_part():
+    table = make_table("", "name", *(["number"] * 8), caption="a caption of several words")
+    table.add_row("n", *["123456.7"] * 8)
+    assert printed(table, 40).splitlines()[-1].strip() == "a caption of several words"
+
+
 def test_with_room_enough_a_table_is_one_and_names_are_whole():
     text = printed(example(), 200)
     assert "\n\n" not in text

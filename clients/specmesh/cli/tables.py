@@ -1,7 +1,7 @@
 """Tables that never cut a number, however narrow the terminal.
 
 If the width is too small, headings wrap at spaces first, then texts. Columns that still don't fit
-follow in another table below, which repeats the first columns.
+follow in another table below, which repeats the first columns, as far as their words fit.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ _PARTS = re.compile(r"\s+|[^\s/._-]+[/._-]*|[/._-]+")
 
 @dataclass(frozen=True, slots=True)
 class ColumnWidth:
-    """Widths of a column in cells: unbroken, with its heading broken at spaces, and minimal."""
+    """Widths of a column in cells: unbroken, with its heading broken at spaces, minimal, and that
+    of its longest part that ``_broken`` leaves whole."""
 
     ideal: int
     broken: int
     least: int
+    part: int
     is_text: bool
 
 
 def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dict[int, int]]:
     """Divide columns among tables, one below the other; return each as widths by column.
 
-    Each table begins with the first ``num_first`` columns, which are texts.
+    Each table begins with the first ``num_first`` columns, which are texts, or with as many of
+    these as fit beside the others without a break within a name, at least one.
     """
     for widths in (
         [need.ideal for need in needs],
@@ -51,11 +54,17 @@ def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dic
     ):
         if _total(widths) <= room:
             return [dict(enumerate(widths))]
-    first, others = list(needs[:num_first]), needs[num_first:]
-    spare = room - _GAP - max((need.least for need in others), default=0)
-    for least in (_LEAST_TEXT // 2, 1):  # Names give way to numbers: only names may wrap.
+    while num_first > 1 and _total([need.part for need in needs[:num_first]]) > _spare(
+        needs[num_first:], room
+    ):
+        num_first -= 1
+    first = list(needs[:num_first])
+    others = [_moved(need, room) if need.is_text else need for need in needs[num_first:]]
+    spare = _spare(others, room)
+    # Names give way to numbers: only names may wrap, and at last one may be broken anywhere.
+    for least in (_LEAST_TEXT, _LEAST_TEXT // 2, 1):
         if _total(_squeezed(first, 0)) > spare:
-            first = [replace(need, least=min(need.least, least)) for need in first]
+            first = [replace(need, least=min(need.least, need.part, least)) for need in first]
     texts = _squeezed(first, 0)
     parts = _divided(texts, others, room)
     for wider in range(_total(texts) + 1, spare + 1):  # Widen names while it adds no table.
@@ -65,6 +74,17 @@ def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dic
             break
         parts = found
     return parts
+
+
+def _spare(others: Sequence[ColumnWidth], room: int) -> int:
+    """Return the room beside the widest of the ``others``."""
+    return room - _GAP - max((need.least for need in others), default=0)
+
+
+def _moved(text: ColumnWidth, room: int) -> ColumnWidth:
+    """Return a text that moves to a table below: as wide as its longest part, up to half the
+    room."""
+    return replace(text, least=max(text.least, min(text.part, room // 2)))
 
 
 def _divided(
@@ -113,10 +133,12 @@ class WholeTable(Table):
         for number, block in enumerate(blocks):
             part = self._part(block)
             part.title = self.title if number == 0 else None
-            part.caption = self.caption if number == len(blocks) - 1 else None
             if number:
                 yield Text()
             yield part
+        if self.caption:
+            # Below the last part alone it would be wrapped to the width of that.
+            yield Text.from_markup(str(self.caption), style="table.caption")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(options.max_width, options.max_width)
@@ -158,7 +180,6 @@ def _bare(*, show_header: bool) -> Table:
         pad_edge=False,
         collapse_padding=True,
         title_justify="left",
-        caption_justify="left",
     )
 
 
@@ -176,6 +197,7 @@ def _need(column: Column) -> ColumnWidth:
         ideal=max(of_cells, _widest(heading)),
         broken=max(of_cells, of_heading),
         least=max(least, of_heading),
+        part=max(of_heading, _widest(each.rstrip() for each in _PARTS.findall("\n".join(cells)))),
         is_text=is_text,
     )
 
