@@ -74,6 +74,7 @@ def test_times_that_are_none_count_as_nothing(wrong):
             ("verify", VERIFIER, (12, 20), "drafted"),
         )
     )
+    assert verify[0].number("specmesh.reaction_ms") == 0.0
     path = walked(generate(0, 30), round_(1, 25), draft[0], verify[0])
     assert [each[0] for each in path] == ["g", "draft1", "g", "verify1", "g"]
 
