@@ -9,6 +9,7 @@ import openai
 import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from tests.client.conftest import chunks, refuses, started, whole_answer
+from tests.gateway.conftest import never_begins
 
 from specmesh.gateway.field_names import param_of
 
@@ -206,9 +207,17 @@ async def test_a_long_trace_state_is_not_carried_on(gateway, orchestrator):
     assert "tracestate" not in long
 
 
+async def test_the_gateways_own_limit_of_time_has_the_code_of_the_meshs(open_gateway, orchestrator):
+    gateway = await open_gateway(orchestrator.address, drain_seconds=0, request_seconds=0.1)
+    orchestrator.generate_scripts = [never_begins]
+    response = await gateway.post("/v1/completions", ASKED)
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline")
+
+
 async def test_an_unreachable_mesh_is_a_503(open_gateway):
     gateway = await open_gateway("127.0.0.1:1")
     response = await gateway.post("/v1/completions", ASKED)
+    assert response.json()["error"]["code"] == "unavailable"
     assert "127.0.0.1:1" not in response.text
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert response.headers["x-should-retry"] == "true"

@@ -64,6 +64,9 @@ their addresses, and go to the log only."""
 
 _CODES = {401: "invalid_api_key", 403: "permission_denied", 404: "model_not_found"}
 """OpenAI's codes, which take the place of the mesh's reasons."""
+_UNREASONED_CODES = {grpc.StatusCode.DEADLINE_EXCEEDED: "deadline"}
+"""Codes of errors without a reason, where the mesh has one for the same: the gateway's own limit of
+time must not have another."""
 
 _PARAMS = {
     "NO_FITTING_DRAFTER": "specmesh.strategy",
@@ -181,7 +184,7 @@ def _code(error: SpecmeshError) -> str:
     """Return the reason of a field violation, else that of the error, else the gRPC status."""
     violations = error.field_violations if isinstance(error, InvalidRequest) else ()
     told = next((each.reason for each in violations if each.reason), error.reason)
-    return told.lower() or error.code.name.lower()
+    return told.lower() or _UNREASONED_CODES.get(error.code, error.code.name.lower())
 
 
 def _type(status: int) -> str:
