@@ -91,6 +91,8 @@ def nested(depth: int) -> object:
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         ({"guided_regex": 5}, "guided_regex"),
         ({"guided_choice": "a"}, "guided_choice"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": ["a", ""]}, "guided_choice[1]"),
         ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
         ({"guided_grammar": "a", "response_format": {"type": "json_object"}}, "guided_grammar"),
         ({"guided_decoding_backend": "xgrammar"}, "guided_decoding_backend"),
@@ -235,6 +237,8 @@ def schema_format(schema, name="answer", **more):
         ({"structured_outputs": {}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
         ({"structured_outputs": {"choice": "yes"}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice[0]"),
         ({"structured_outputs": {"json": 3}}, "structured_outputs.json"),
         (
             {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
@@ -285,6 +289,16 @@ async def test_the_mesh_hears_nothing_of_what_is_refused(
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
     assert orchestrator.requests == []
+
+
+@pytest.mark.parametrize("given", [{}, {"json_object": False}, {"regex": "a", "grammar": "b"}])
+def test_the_kinds_of_grammars_are_told_by_the_names_that_callers_write(given):
+    with pytest.raises(ApiError) as raised:
+        completion_request({**COMPLETION, "structured_outputs": given})
+    assert raised.value.message == (
+        "'structured_outputs': must have exactly one of json, json_object, regex, choice and "
+        "grammar"
+    )
 
 
 def test_an_image_is_said_to_be_what_the_model_does_not_read():

@@ -252,6 +252,7 @@ async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gat
         ("stopping.ignore_end_of_text", "ignore_eos"),
         ("sampling.logit_bias[7]", "logit_bias[7]"),
         ("sampling.typical_p", "specmesh.typical_p"),
+        ("sampling.grammar.choice.texts", "response_format"),
         ("speculation.filter.scorer", "specmesh.filter.scorer"),
         ("prompt", "prompt"),
         ("text", "prompt"),

@@ -12,7 +12,7 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"stopping\.stop_strings", "stop"),
     (r"stopping\.ignore_end_of_text", "ignore_eos"),
     (r"stopping\.include_stop_string", "include_stop_str_in_output"),
-    (r"sampling\.grammar(?:\.\w+)?", "response_format"),
+    (r"sampling\.grammar(?:\.\w+)*", "response_format"),
     (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),

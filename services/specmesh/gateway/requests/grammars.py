@@ -40,7 +40,10 @@ def _is_object(value: object) -> object:
 
 GivenSchema = Annotated[str | None, BeforeValidator(_as_json)]
 """A JSON Schema as an object, or as JSON itself."""
-Choices = Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None
+_Choice = Annotated[str, Field(min_length=1)]
+Choices = (
+    Annotated[list[_Choice], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)] | None
+)
 
 
 class JsonSchema(Fields):
@@ -116,12 +119,16 @@ class StructuredOutputs(Fields):
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
-        assert self.grammar
+        # The SDK checks the same, but by its own names.
+        given = (self.json_, self.json_object or None, self.regex, self.choice, self.grammar_)
+        if sum(each is not None for each in given) != 1:
+            names = "json, json_object, regex, choice and grammar"
+            raise PydanticCustomError("one_grammar", f"must have exactly one of {names}")
         return self
 
     @property
     def grammar(self) -> Grammar:
-        """The grammar of the answer. Raises ValueError unless there is exactly one."""
+        """The grammar of the answer."""
         return Grammar(
             json_schema=self.json_,
             json_object=bool(self.json_object),
