@@ -291,6 +291,28 @@ async def test_the_mesh_hears_nothing_of_what_is_refused(
     assert orchestrator.requests == []
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"top_k": -2}, "'top_k': Input should be greater than or equal to -1"),
+        ({"seed": -2}, "'seed': Input should be greater than or equal to -1"),
+        ({"seed": 2**53}, f"'seed': Input should be less than {2**53}"),
+        ({"top_p": 2}, "'top_p': Input should be less than or equal to 1"),
+        ({"prompt": []}, "'prompt': List should have at least 1 item, not 0"),
+        ({"stop": ["a"] * 17}, "'stop': List should have at most 16 items, not 17"),
+        (
+            {"specmesh": {"filter": {"threshold": 1, "escalation_rate": 0.2}}},
+            "'specmesh.filter': at most one of threshold, escalation_rate and follow_load can be "
+            "set",
+        ),
+    ],
+)
+def test_a_refusal_states_the_range_of_the_field_in_plain_words(change, message):
+    with pytest.raises(ApiError) as raised:
+        completion_request({**COMPLETION, **change})
+    assert raised.value.message == message
+
+
 @pytest.mark.parametrize("given", [{}, {"json_object": False}, {"regex": "a", "grammar": "b"}])
 def test_the_kinds_of_grammars_are_told_by_the_names_that_callers_write(given):
     with pytest.raises(ApiError) as raised:

@@ -15,7 +15,8 @@ from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
 from specmesh.gateway.requests.messages import Message, without_nothing
 from specmesh.gateway.requests.parameters.standing import ignored
 from specmesh.gateway.requests.parameters.tables import CHAT
-from specmesh.gateway.requests.request import Request, read_request
+from specmesh.gateway.requests.reading import read_request
+from specmesh.gateway.requests.request import Request
 from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS, Tool
 from specmesh.gateway.requests.tools.choice import AnyChoice, check_choice, forced, shown
 

@@ -11,7 +11,8 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32, told_apart
 from specmesh.gateway.requests.parameters.standing import ignored
 from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
-from specmesh.gateway.requests.request import Request, read_request
+from specmesh.gateway.requests.reading import read_request
+from specmesh.gateway.requests.request import Request
 from specmesh.gateway.requests.weight import VALUE_BYTES
 
 IGNORED = ignored(COMPLETIONS)

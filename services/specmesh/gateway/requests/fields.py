@@ -21,7 +21,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
-Uint64 = Annotated[int, Field(ge=0, lt=2**64)]
 Float32 = Annotated[float, Field(ge=-3.4e38, le=3.4e38, allow_inf_nan=False)]
 
 MAX_TOP_LOGPROBS = 20

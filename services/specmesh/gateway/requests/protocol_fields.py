@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from specmesh.gateway.requests.fields import Float32, Uint32
@@ -97,9 +97,9 @@ def _type_of(field: Any) -> Any:
     return _list_of(kind, most) if kind is not None and field.is_repeated else kind
 
 
-def _all_for_minus_one(value: object) -> object:
+def _all_for_minus_one(value: int) -> int:
     """Return 0 for -1, by which clients of other servers keep all tokens."""
-    return 0 if value == -1 and not isinstance(value, bool) else value
+    return max(value, 0)
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -111,7 +111,10 @@ def _fields() -> Iterator[tuple[str, Any]]:
 
 _FIELDS = {
     **dict(_fields()),
-    "top_k": (Annotated[Uint32 | None, BeforeValidator(_all_for_minus_one)], None),
+    "top_k": (
+        Annotated[int, Field(ge=-1, lt=2**32), AfterValidator(_all_for_minus_one)] | None,
+        None,
+    ),
 }
 
 PARAMETERS: Mapping[str, Any] = {name: _FIELDS[name] for name in _FIELDS.keys() & TOP_LEVEL}

@@ -7,14 +7,12 @@ field names in its errors back to these, so that each limit is defined in one pl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, Tag, ValidationError, create_model, model_validator
+from pydantic import Field, Tag, create_model, model_validator
 
 from specmesh.client import Grammar
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.field_names import renamed
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import (
     MAX_TOP_LOGPROBS,
@@ -22,7 +20,6 @@ from specmesh.gateway.requests.fields import (
     Float32,
     Pairs,
     Uint32,
-    Uint64,
     one_or,
 )
 from specmesh.gateway.requests.grammars import (
@@ -34,22 +31,16 @@ from specmesh.gateway.requests.grammars import (
     check_size,
     grammars_of,
 )
-from specmesh.gateway.requests.parameters.standing import Parameters
-from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
+from specmesh.gateway.requests.parameters.tables import EXTENSION, NO_SEED
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS, PROCESSED
 
 MAX_STOP = 16
 MAX_STOP_CHARS = 256
 """The orchestrator's own limit, before a request is written for each answer."""
 SEED_BITS = 53
+"""The orchestrator's own limit."""
 
 _Stop = Annotated[str, Field(max_length=MAX_STOP_CHARS)]
-
-HINTS = {
-    **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
-    "max_completion_tokens": "max_tokens",
-}
-"""Field names of other servers' extensions, and the fields to use instead."""
 
 
 class StreamOptions(Fields):
@@ -74,7 +65,7 @@ class Request(ProtocolFields):
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
     temperature: Float32 | None = None
-    top_p: Annotated[Float32, Field(ge=0)] | None = None
+    top_p: Annotated[Float32, Field(ge=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, lt=2**31)] = 1
     stop: (
         Annotated[
@@ -84,7 +75,7 @@ class Request(ProtocolFields):
         ]
         | None
     ) = None
-    seed: Uint64 | None = None
+    seed: Annotated[int, Field(ge=NO_SEED, lt=2**SEED_BITS)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: Uint32 | None = None
@@ -202,50 +193,3 @@ def seed_of(seed: int | None, number: int) -> int | None:
 def _request_id(given: str, number: int, num_answers: int) -> str:
     """Return the id by which the mesh recognizes a repeated request for an answer."""
     return f"{given}/{number}" if given and num_answers > 1 else given
-
-
-F = TypeVar("F", bound=Fields)
-
-
-def read_request(
-    request_class: type[F],
-    given: Mapping[str, object],
-    parameters: Parameters,
-    hints: Mapping[str, str] = HINTS,
-    names: Mapping[str, str] | None = None,
-) -> F:
-    """Validate the body ``given`` of a call that takes ``parameters``; ``hints`` are those of
-    ``taken``, ``names`` the caller's where they differ. Raises ``ApiError``."""
-    try:
-        return request_class.model_validate(taken(given, parameters, hints))
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-    # An unknown field takes precedence, since it may be why another is missing: a message with tool
-    # calls has no content.
-    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
-    param = renamed(_path(first["loc"]), names or {})
-    if first["type"] == "missing":
-        raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
-    if first["type"] == "extra_forbidden":
-        raise ApiError.invalid(param, f"unknown parameter {param!r}", code="unknown_parameter")
-    if first["type"] == "none_required":
-        message = f"{param!r} is not supported here"
-        raise ApiError.invalid(param, message, code="unsupported_parameter")
-    # pydantic's own words name internal classes, and types as Python does.
-    message = _WORDS.get(first["type"], first["msg"]).replace("should be False", "should be false")
-    raise ApiError.invalid(param, f"{param!r}: {message}")
-
-
-_AN_OBJECT = "Input should be an object"
-_WORDS = {"model_type": _AN_OBJECT, "dict_type": _AN_OBJECT}
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Return a path such as ``messages[0].content``, without the marks of unions and of keys."""
-    path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif not part.startswith(("<", "[key]")):
-            path += f".{part}" if path else part
-    return path

@@ -20,7 +20,7 @@ from specmesh.gateway.requests.grammars import GUIDED, FlatSchemaFormat, PlainFo
 from specmesh.gateway.requests.input_items import ConversationInput, Input, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
-from specmesh.gateway.requests.request import HINTS, read_request
+from specmesh.gateway.requests.reading import HINTS, read_request
 from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS
 from specmesh.gateway.requests.tools.response_tools import AnyFlatChoice, FlatTool
 

@@ -13,7 +13,7 @@ from specmesh.gateway.requests.completions import MAX_PROMPT_TOKENS
 from specmesh.gateway.requests.fields import Fields, Uint32
 from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
 from specmesh.gateway.requests.parameters.tables import EXTENSION
-from specmesh.gateway.requests.request import read_request
+from specmesh.gateway.requests.reading import read_request
 
 _Model = Annotated[str, Field(max_length=512)]
 """The name of a model; empty for the only one."""
