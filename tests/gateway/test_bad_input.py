@@ -107,6 +107,7 @@ def nested(depth: int) -> object:
         ({"logit_bias": dict.fromkeys(map(str, range(4097)), 1)}, "logit_bias"),
         ({"presence_penalty": "high"}, "presence_penalty"),
         ({"bad_words": "word"}, "bad_words"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"bad_words": ["a", 3]}, "bad_words[1]"),
         ({"top_p": -0.1}, "top_p"),
         ({"top_k": -2}, "top_k"),

@@ -115,6 +115,11 @@ _FIELDS = {
         Annotated[int, Field(ge=-1, lt=2**32), AfterValidator(_all_for_minus_one)] | None,
         None,
     ),
+    # Empty, it would be left out of the mesh's request, and all tokens would be allowed.
+    "allowed_token_ids": (
+        Annotated[_list_of(Uint32, MAX_LISTED), Field(min_length=1)] | None,
+        None,
+    ),
 }
 
 PARAMETERS: Mapping[str, Any] = {name: _FIELDS[name] for name in _FIELDS.keys() & TOP_LEVEL}
