@@ -27,6 +27,7 @@ from specmesh.decoding.predict.acceptance_rate import (
 )
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.answers.request_report import RequestReport
+from specmesh.orchestrator.answers.undrafted import FEWEST_TOKENS
 from specmesh.orchestrator.strategies.auto import choice as policy
 from specmesh.orchestrator.strategies.auto import strategy as module
 from specmesh.orchestrator.strategies.auto.choice import Choice
@@ -182,6 +183,16 @@ async def test_the_client_and_the_report_are_told_the_choice(connect, serve, mon
     assert told.startswith("chose ")
     (report,) = reports
     assert report._span_attributes()[names.EXPLANATION] == told
+
+
+async def test_a_choice_that_has_drafted_nothing_is_told_with_the_reason(
+    connect, serve, monkeypatch
+):
+    plays(monkeypatch, "speculative")
+    stub = await serve(await connect([Verifier()], []))
+    asked = request(speculation={"strategy": "auto"}, stopping={"max_tokens": FEWEST_TOKENS})
+    told = (await collect(stub.Generate(asked))).finished.stats.explanation
+    assert told == "chose speculative, because the test wants it; but no drafter was ready"
 
 
 async def test_other_strategies_explain_only_why_they_have_drafted_nothing(

@@ -183,9 +183,11 @@ class Answer:
             reason = await Driver(strategy, calls, stats, deliver).drive()
         finally:
             self._metrics.cached(self._num_cached)
-        if not stats.explanation:
-            capacity = replace(calls.capacity(), drafters=tuple(mesh.drafters.kinds))
-            stats.explanation = why_undrafted(type(strategy), goal, capacity, stats)
+        capacity = replace(calls.capacity(), drafters=tuple(mesh.drafters.kinds))
+        if "lookahead" not in strategy.options:  # that of the mesh, which this strategy passes over
+            goal = replace(goal, lookahead=None)
+        undrafted = why_undrafted(strategy.current, goal, capacity, stats)
+        stats.explanation = "; but ".join(filter(None, (stats.explanation, undrafted)))
         return reason
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:

@@ -1,4 +1,5 @@
-"""Tells in words why a strategy that was asked for by name has drafted next to nothing."""
+"""Tells in words why a strategy that was named, or that ``auto`` has chosen, has drafted next to
+nothing."""
 
 from __future__ import annotations
 

@@ -84,6 +84,12 @@ class Strategy(ABC):
         """The choices that the strategy has made, for people; empty if there are none to tell."""
         return ""
 
+    @property
+    def current(self) -> type[Strategy]:
+        """The strategy that decides what is drafted at the moment: this one, unless it changes
+        between others."""
+        return type(self)
+
     @abstractmethod
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands."""

@@ -81,6 +81,11 @@ class Auto(Strategy):
         """Why the answer has its current strategy, and which it had before."""
         return f"chose {self._choice.strategy}, because {self._choice.reason}{self._history}"
 
+    @property
+    def current(self) -> type[Strategy]:
+        """The strategy of the current stretch."""
+        return CHOICES[self._choice.strategy]
+
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands of the first strategy."""
         self._capacity = capacity
