@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from specmesh.cli import up
 from specmesh.cli.app import app
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.traces import COLLECTOR
 
 
 class SeemingMesh:
@@ -33,6 +34,18 @@ class SeemingMesh:
 
     def kill(self):
         pass
+
+
+def test_the_command_that_shows_a_trace_names_the_store_that_was_chosen(monkeypatch):
+    class TracedMesh(SeemingMesh):
+        async def __aenter__(self):
+            self.pids, self.addresses = {COLLECTOR: 1}, {COLLECTOR: "127.0.0.1:2"}
+            return await super().__aenter__()
+
+    monkeypatch.setattr(up, "LocalMesh", TracedMesh)
+    for given, told in ((["--store", "my traces"], "last --store 'my traces'  #"), ([], "last  #")):
+        done = CliRunner().invoke(app, ["up", "--port", "0", *given])
+        assert f"specmesh trace show {told}" in done.output
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,7 @@ def up(
         directory = Path(mkdtemp(prefix="specmesh-"))
         typer.echo(f"starting the mesh; logs are in {directory}")
         mesh = LocalMesh(options, directory, report=_report)
-        status = await until_signalled(_serve(mesh), mesh.kill)
+        status = await until_signalled(_serve(mesh, traces.store), mesh.kill)
         if status != ExitStatus.INTERRUPTED:
             return status
         if mesh.address:
@@ -156,7 +157,7 @@ def _report(line: str) -> None:
         typer.echo(line, err=True)
 
 
-async def _serve(mesh: LocalMesh) -> int:
+async def _serve(mesh: LocalMesh, store: Path | None) -> int:
     try:
         async with mesh:
             typer.echo("the mesh is up:")
@@ -165,7 +166,10 @@ async def _serve(mesh: LocalMesh) -> int:
             asked = f"--target {mesh.address} --max-tokens 64 'def fibonacci(n):'"
             typer.echo(f"try: specmesh generate {asked}")
             if COLLECTOR in mesh.addresses:
-                typer.echo("     specmesh trace show last  # a few seconds later: where time went")
+                kept = "" if store is None else f" --store {shlex.quote(str(store))}"
+                typer.echo(
+                    f"     specmesh trace show last{kept}  # a few seconds later: where time went"
+                )
             await asyncio.Event().wait()
             return 0
     finally:
