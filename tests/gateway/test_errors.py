@@ -286,6 +286,8 @@ async def test_a_refusal_by_the_mesh_names_the_callers_field_in_words_too(gatewa
 async def test_unknown_paths_and_methods_have_openais_shape(gateway):
     missing = await gateway.post("/v1/embeddings", {})
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    slash = await gateway.post("/v1/completions/", ASKED)
+    assert (slash.status_code, slash.json()["error"]["code"]) == (404, "not_found")
     wrong = await gateway.http.get("/v1/completions")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert wrong.json()["error"]["type"] == "invalid_request_error"

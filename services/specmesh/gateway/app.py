@@ -41,7 +41,7 @@ def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
     answers = AnswerRoutes(settings, reception, names)
     tokenizer = TokenizerRoutes(reception, names)
     status = StatusRoutes(reception, mesh.probe)
-    app: ASGIApp = Starlette(
+    starlette = Starlette(
         routes=[
             Route("/v1/models", models.list),
             Route("/v1/models/{model:path}", models.retrieve),
@@ -62,7 +62,9 @@ def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
             Exception: _tell_internal,
         },
     )
-    held = HeldBytes(app, settings.max_held_bytes)
+    # Behind a proxy that ends TLS a redirection would lead to plain HTTP.
+    starlette.router.redirect_slashes = False
+    held = HeldBytes(starlette, settings.max_held_bytes)
     return Observed(_for_browsers(held, settings.browsers_origins))
 
 
