@@ -388,6 +388,26 @@ async def test_a_body_of_another_type_is_refused(gateway):
     assert response.status_code == 415
 
 
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        ({"content-encoding": "gzip"}, "content-encoding"),
+        ({"content-type": "application/json; charset=utf-16"}, "charset"),
+    ],
+)
+async def test_a_body_that_is_not_plain_utf_8_is_refused_as_such(gateway, headers, named):
+    response = await gateway.post("/v1/completions", b"\x1f\x8b", **headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (415, "unsupported_media_type")
+    assert named in error["message"]
+
+
+async def test_a_charset_may_be_named_if_it_is_that_of_json(gateway, orchestrator):
+    told = {"content-type": 'application/json; charset="UTF-8"', "content-encoding": "identity"}
+    response = await gateway.post("/v1/completions", b"{}", **told)
+    assert response.status_code == 400
+
+
 async def test_a_body_that_is_too_large_is_refused_before_all_of_it_is_read(
     open_gateway, orchestrator
 ):

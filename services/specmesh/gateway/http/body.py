@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from specmesh.gateway.errors import ApiError
@@ -23,21 +24,17 @@ MAX_CONTAINERS = 2**15
 MAX_STRINGS = 2**16
 """Object keys included: room for those messages. Small blocks fragment the heap once they are
 freed, so a larger number would cost memory for good."""
+_CHARSET = re.compile(r';\s*charset="?([^";\s]*)')
 
 
 async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
     """Return the body of ``request``, whose bytes count as ``held`` as soon as they arrive.
 
-    Raises ``ApiError``: 415 if the content type is not JSON, 413 beyond ``max_bytes``, before more
-    than that is read, and 429 while the gateway holds too many bytes. Raises ``ClientGone``.
+    Raises ``ApiError``: 415 unless it is JSON in UTF-8, not compressed, 413 beyond ``max_bytes``,
+    before more than that is read, and 429 while the gateway holds too many bytes. Raises
+    ``ClientGone``.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise ApiError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"the content type must be application/json, not {media_type[:64] or 'missing'}",
-            code="unsupported_media_type",
-        )
+    _check_type(request.headers)
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told[:20]) > max_bytes:
         raise _too_large(f"{max_bytes} bytes")
@@ -51,6 +48,24 @@ async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
     except ClientDisconnect:
         raise ClientGone from None
     return bytes(read)
+
+
+def _check_type(headers: Headers) -> None:
+    content_type = headers.get("content-type", "").lower()
+    media_type = content_type.partition(";")[0].strip()
+    if media_type != "application/json":
+        told = media_type[:64] or "missing"
+        raise _unsupported(f"the content type must be application/json, not {told}")
+    charset = _CHARSET.search(content_type)
+    if charset is not None and charset[1] not in ("utf-8", "utf8", "us-ascii"):
+        raise _unsupported(f"the charset of the content type must be utf-8, not {charset[1][:64]}")
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise _unsupported(f"the content-encoding must be identity, not {encoding[:64]}")
+
+
+def _unsupported(message: str) -> ApiError:
+    return ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, code="unsupported_media_type")
 
 
 def check_structure(body: bytes) -> None:
