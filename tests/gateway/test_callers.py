@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
+from tests.gateway.wire import until
 
 from specmesh.gateway.__main__ import make_server
 from specmesh.gateway.http.record import Record
@@ -143,6 +144,17 @@ async def test_what_would_give_secrets_away_does_not_start(settings, said):
 
     with pytest.raises(CannotStart, match=said):
         await start()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_log_counts_a_prompt_once_as_usage_does(gateway, orchestrator, caplog, stream):
+    caplog.set_level(logging.INFO, "specmesh.gateway")
+    orchestrator.generate_scripts = [whole_answer] * 6
+    await gateway.post("/v1/completions", {**ASKED, "prompt": ["a", "b"], "n": 3, "stream": stream})
+    # The log follows the last byte of a stream.
+    await until(lambda: any(each.getMessage() == "request" for each in caplog.records))
+    (line,) = [record for record in caplog.records if record.getMessage() == "request"]
+    assert (line.prompt_tokens, line.output_tokens) == (2 * 3, 6 * 12)
 
 
 async def test_a_request_id_is_taken_over_or_drawn_and_logged(gateway, orchestrator, caplog):

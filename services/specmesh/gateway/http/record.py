@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from specmesh.client import GenerationResult
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.responses.envelope import usage
 
 CLIENT_CLOSED_REQUEST = 499
 """A status for the log only, since the client that would receive it is gone."""
@@ -38,6 +39,8 @@ class Record:
     is_stream: bool = False
     error: ApiError | None = None
     results: Sequence[GenerationResult] = ()
+    num_per_prompt: int = 1
+    """The answers to each prompt."""
     first_said_s: float | None = None
 
     def said(self) -> None:
@@ -45,9 +48,10 @@ class Record:
         if self.first_said_s is None:
             self.first_said_s = time.monotonic()
 
-    def answered(self, results: Sequence[GenerationResult]) -> None:
-        """Note the answers."""
+    def answered(self, results: Sequence[GenerationResult], num_per_prompt: int) -> None:
+        """Note the answers, ``num_per_prompt`` of each prompt."""
         self.results = results
+        self.num_per_prompt = num_per_prompt
 
     def failed(self, error: ApiError) -> None:
         """Note the error that the client gets."""
@@ -70,7 +74,7 @@ class Record:
     def fields(self) -> dict[str, object]:
         """Return the fields of the log line, without empty ones."""
         now_s = time.monotonic()
-        stats = [result.stats for result in self.results]
+        counted = usage(self.results, self.num_per_prompt)
         told: dict[str, object] = {
             "method": self.method,
             "path": self.path,
@@ -85,8 +89,8 @@ class Record:
             "param": self.error and self.error.param,
             "detail": self.error and self.error.detail,
             "sessions": [result.session_id for result in self.results],
-            "prompt_tokens": sum(each.num_prompt_tokens for each in stats),
-            "output_tokens": sum(each.num_output_tokens for each in stats),
+            "prompt_tokens": counted["prompt_tokens"],
+            "output_tokens": counted["completion_tokens"],
             "first_tokens_ms": self.first_said_s and _ms(self.first_said_s - self.began_s),
         }
         return {name: value for name, value in told.items() if value}

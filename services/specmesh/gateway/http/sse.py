@@ -94,14 +94,15 @@ async def stream(
     except BaseException:
         await reader.aclose()
         raise
-    return Streamed(_body(reader, reply, request.state.record), reader)
+    body = _body(reader, reply, request.state.record, answers.num_candidates)
+    return Streamed(body, reader)
 
 
 async def _body(
-    reader: Reader, reply: Reply, record: Record
+    reader: Reader, reply: Reply, record: Record, num_per_prompt: int
 ) -> AsyncIterator[ServerSentEvent | bytes]:
     try:
-        async for part in _parts(reader, reply, record):
+        async for part in _parts(reader, reply, record, num_per_prompt):
             yield PING if part is None else _event(part)
     except ApiError as error:
         record.failed(error)
@@ -117,7 +118,9 @@ async def _body(
         yield ServerSentEvent(reply.end_mark, sep=LINE_END)
 
 
-async def _parts(reader: Reader, reply: Reply, record: Record) -> AsyncIterator[Json | None]:
+async def _parts(
+    reader: Reader, reply: Reply, record: Record, num_per_prompt: int
+) -> AsyncIterator[Json | None]:
     """Yield the parts of the stream, and None for each comment."""
     results: dict[int, GenerationResult] = {}
     for part in reply.begin():
@@ -134,7 +137,7 @@ async def _parts(reader: Reader, reply: Reply, record: Record) -> AsyncIterator[
             parts = reply.more(event)
         for part in parts:
             yield part
-    record.answered([result for _, result in sorted(results.items())])
+    record.answered([result for _, result in sorted(results.items())], num_per_prompt)
     for part in reply.finish(record.results):
         yield part
 

@@ -134,7 +134,7 @@ class AnswerRoutes:
         if asked.stream:
             return await stream(request, wanted, reply, self._settings.ping_seconds)
         results = await unless_gone(request, wanted.whole())
-        record.answered(results)
+        record.answered(results, wanted.num_candidates)
         if asked.prompt_logprobs is not None or any(result.logprobs for result in results):
             return await long_json(lambda: reply.whole(results))
         return written_json(reply.whole(results))
