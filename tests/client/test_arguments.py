@@ -89,6 +89,7 @@ def test_an_option_that_is_wrong_is_named(options, message):
         (b"ab", TypeError, "prompt: expected text or token ids, got bytes"),
         (["a"], TypeError, "prompt: "),
         ([-1], ValueError, "prompt: "),
+        ("\ud800", ValueError, "prompt: .*surrogates not allowed"),
     ],
 )
 def test_a_prompt_is_text_or_token_ids(prompt, error, message):
@@ -120,3 +121,8 @@ def test_text_parts_are_one_text():
 def test_a_message_that_is_none_is_named(message, expected):
     with pytest.raises(TypeError, match=expected):
         CLIENT.chat([message])
+
+
+def test_half_of_a_surrogate_pair_is_refused_under_the_name_of_its_field():
+    with pytest.raises(ValueError, match=r"^request_id: .*surrogates not allowed"):
+        CLIENT.generate("hello", request_id="\ud800")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from specmesh.client.requests.chats import ChatMessage, ToolChoice, chat_turn, chosen, written_tool
-from specmesh.client.requests.filled import filled, filled_from
+from specmesh.client.requests.filled import filled, filled_from, like
 from specmesh.client.requests.option_names import check_names
 from specmesh.client.requests.sampling import (
     SamplingOptions,
@@ -131,7 +131,10 @@ def generate_request(
         speculation=speculation_options(given),
     )
     if isinstance(prompt, str):
-        request.text = prompt
+        try:
+            request.text = prompt
+        except ValueError as error:
+            raise like(error, f"prompt: {error}") from None
     elif isinstance(prompt, chat_pb2.Chat):
         request.chat.CopyFrom(prompt)
     elif isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
@@ -141,5 +144,5 @@ def generate_request(
         try:
             request.tokens.CopyFrom(pb.TokenIds(ids=prompt))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"prompt: {error}") from None
+            raise like(error, f"prompt: {error}") from None
     return request

@@ -33,7 +33,13 @@ def _check(message: type[Message], name: str, value: object) -> None:
     try:
         message(**{name: value})
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {_reason(message, name, value, error)}") from None
+        raise like(error, f"{name}: {_reason(message, name, value, error)}") from None
+
+
+def like(error: TypeError | ValueError, message: str) -> TypeError | ValueError:
+    """Return an error of the kind of ``error`` with this ``message``. Half of a surrogate pair,
+    which no text can hold, raises a UnicodeEncodeError, which takes more than a message."""
+    return TypeError(message) if isinstance(error, TypeError) else ValueError(message)
 
 
 def _reason(message: type[Message], name: str, value: object, error: Exception) -> str:
