@@ -13,7 +13,7 @@ from tests.orchestrator.peers import Verifier
 from tokenizers.processors import TemplateProcessing
 
 from specmesh.orchestrator.requests.prompts import INLINE_CHARS, INLINE_TOKENS
-from specmesh.serving.errors import error_info, invalid_field
+from specmesh.serving.errors import CONTEXT_LENGTH_EXCEEDED, error_info, invalid_field
 from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
@@ -122,6 +122,14 @@ async def test_wrong_field_is_named(clients, method, request_, field):
         await getattr(clients.tokenizer, method)(request_)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert invalid_field(refused.value).field == field
+
+
+async def test_more_tokens_than_the_context_holds_are_told_apart_as_in_a_prompt(clients):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await clients.tokenizer.Detokenize(
+            tokenizer_pb2.DetokenizeRequest(token_ids=[5] * (CONTEXT_TOKENS + 1))
+        )
+    assert invalid_field(refused.value).reason == CONTEXT_LENGTH_EXCEEDED
 
 
 @pytest.mark.parametrize("method", ["Tokenize", "Detokenize", "ApplyChatTemplate"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc.aio
 
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import ContextExceeded
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.replicas.target import Target, TargetRegistry
 from specmesh.orchestrator.requests.plan import check_model
@@ -54,7 +54,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         target = self._target(request)
         num_tokens, most = len(request.token_ids), target.info.context_tokens
         if num_tokens > most:
-            raise InvalidField("token_ids", f"{num_tokens} tokens exceed the context of {most}")
+            raise ContextExceeded("token_ids", f"{num_tokens} tokens exceed the context of {most}")
         check_tokens("token_ids", request.token_ids, target.info.vocab_size)
         text = await self._prompts.detokenize(
             request.token_ids, target, keep_special_tokens=request.keep_special_tokens
