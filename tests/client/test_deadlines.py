@@ -4,7 +4,14 @@ import asyncio
 
 import grpc
 import pytest
-from tests.client.conftest import FakeOrchestrator, breaks_after, chunks, refuses, started
+from tests.client.conftest import (
+    FakeOrchestrator,
+    breaks_after,
+    chunks,
+    refuses,
+    started,
+    whole_answer,
+)
 
 from specmesh.client import AsyncClient, DeadlineExceeded, Timeouts
 
@@ -62,3 +69,10 @@ async def test_a_call_with_one_response_keeps_it_too(serve):
         with pytest.raises(DeadlineExceeded, match="verifiers") as raised:
             await client.list_models()
     assert raised.value.reason == "NO_VERIFIER"
+
+
+async def test_timeouts_that_grpc_cannot_count_are_as_long_as_it_can(serve):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    timeouts = Timeouts(connect_s=1e12, generate_s=1e12)
+    async with AsyncClient(fake.address, timeouts=timeouts) as client:
+        assert (await client.generate("hello")).text

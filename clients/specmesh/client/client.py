@@ -22,7 +22,7 @@ from specmesh.client.connections.channels import ChannelSettings, MetadataSource
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.connections.recovery import RetryPolicy
 from specmesh.client.connections.targets import ClientTargets
-from specmesh.client.connections.timeouts import Timeouts, check_seconds
+from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_seconds
 from specmesh.client.connections.unary import Invoke, R, call
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks
@@ -270,7 +270,7 @@ class AsyncClient(TokenizerCalls):
     def _limits(self, timeout_s: float) -> RetryPolicy:
         check_seconds("timeout_s", timeout_s)
         return RetryPolicy(
-            timeout_s=timeout_s,
+            timeout_s=min(timeout_s, LONGEST_S),
             start_s=self._timeouts.start_s,
             idle_s=self._timeouts.idle_s,
             num_targets=self._mesh.num_targets,

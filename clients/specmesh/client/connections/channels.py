@@ -16,6 +16,7 @@ import grpc
 from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
+from specmesh.client.connections.timeouts import LONGEST_S
 from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
@@ -240,7 +241,7 @@ def open_channel(
     options: dict[str, str | int] = {
         # Despite its name, the first is the timeout of an attempt to connect; the other two make
         # a restarted target usable again within about a second.
-        "grpc.min_reconnect_backoff_ms": int(settings.connect_s * 1000),
+        "grpc.min_reconnect_backoff_ms": int(min(settings.connect_s, LONGEST_S) * 1000),
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.max_reconnect_backoff_ms": 1000,
         # Calls notice a frozen or cut-off orchestrator within 4 s, even before its first answer.

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+LONGEST_S = 2_000_000.0
+"""23 days. gRPC counts in 32 bits the milliseconds of an attempt to connect, and in 64 the
+nanoseconds of a call; longer timeouts count as this."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
