@@ -12,6 +12,7 @@ from tests.orchestrator.model import CONTEXT_TOKENS, END_OF_TEXT, TOKENIZER, VOC
 from tests.orchestrator.peers import Verifier
 from tokenizers.processors import TemplateProcessing
 
+from specmesh.client.connections.status import from_rpc_error
 from specmesh.orchestrator.requests.prompts import INLINE_CHARS, INLINE_TOKENS
 from specmesh.serving.errors import CONTEXT_LENGTH_EXCEEDED, error_info, invalid_field
 from specmesh.serving.templates.tokenizers import fingerprint
@@ -129,7 +130,8 @@ async def test_more_tokens_than_the_context_holds_are_told_apart_as_in_a_prompt(
         await clients.tokenizer.Detokenize(
             tokenizer_pb2.DetokenizeRequest(token_ids=[5] * (CONTEXT_TOKENS + 1))
         )
-    assert invalid_field(refused.value).reason == CONTEXT_LENGTH_EXCEEDED
+    (violation,) = from_rpc_error(refused.value).field_violations
+    assert violation.reason == CONTEXT_LENGTH_EXCEEDED
 
 
 @pytest.mark.parametrize("method", ["Tokenize", "Detokenize", "ApplyChatTemplate"])
