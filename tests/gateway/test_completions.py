@@ -9,13 +9,15 @@ import pytest
 from tests.client.conftest import (
     TOKENS,
     breaks_after,
+    finished,
     refuses,
     rest_of_answer,
+    started,
     whole_answer,
 )
 from tests.gateway.conftest import never_ends
 
-from specmesh.v1 import sampling_pb2
+from specmesh.v1 import events_pb2, sampling_pb2
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 ASKED = {"model": "toy", "prompt": "hello"}
@@ -262,3 +264,32 @@ async def test_an_answer_that_breaks_in_the_mesh_is_carried_on_unnoticed(gateway
     answer = await gateway.openai.completions.create(**ASKED)
     assert answer.choices[0].text == TEXT
     assert answer.choices[0].model_extra["specmesh"]["num_resumes"] == 1
+
+
+def answers_with(text, logprob):
+    """An answer of one token of this log-probability."""
+
+    async def script(_):
+        yield started()
+        chosen = events_pb2.TokenLogprob(token_id=1, logprob=logprob, text_bytes=text.encode())
+        logprobs = [events_pb2.TokenLogprobs(chosen=chosen)]
+        yield events_pb2.GenerationEvent(
+            chunk=events_pb2.GenerationChunk(token_ids=[1], text=text, logprobs=logprobs)
+        )
+        yield finished()
+
+    return script
+
+
+async def test_as_many_of_the_best_as_there_are_have_the_best_first_too(gateway, orchestrator):
+    laws = {"a": -2.0, "b": -0.5, "c": -1.0}
+    orchestrator.generate_scripts = [answers_with(*law) for law in laws.items()]
+    response = await gateway.post("/v1/completions", {**ASKED, "n": 3, "best_of": 3})
+    assert [choice["text"] for choice in response.json()["choices"]] == ["b", "c", "a"]
+    assert [choice["logprobs"] for choice in response.json()["choices"]] == [None] * 3
+
+
+async def test_all_candidates_may_be_streamed_as_they_come(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    await gateway.events("/v1/completions", {**ASKED, "n": 2, "best_of": 2})
+    assert not any(each.HasField("num_top_logprobs") for each in orchestrator.requests)

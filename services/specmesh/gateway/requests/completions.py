@@ -105,6 +105,11 @@ class CompletionRequest(Request):
         return self.n if self.best_of is None else self.best_of
 
     @property
+    def compares(self) -> bool:
+        """True if the answers are ranked by their likelihood, which is known at the end alone."""
+        return self.best_of is not None and not self.stream
+
+    @property
     def token_limit(self) -> int:
         """The most tokens that an answer may have."""
         return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens

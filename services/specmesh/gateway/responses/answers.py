@@ -134,19 +134,18 @@ def complete(
 ) -> AnswerStreams:
     """Return the answers to a completion request; reading them starts the calls."""
     wanted = [prompt for prompt in request.prompts for _ in range(request.num_candidates)]
-    are_compared = request.num_candidates > request.n
     streams = [
         client.generate(
             prompt,
             **request.keywords(number, len(wanted)),
             max_tokens=request.token_limit,
-            num_top_logprobs=(request.logprobs or 0) if are_compared else request.logprobs,
+            num_top_logprobs=(request.logprobs or 0) if request.compares else request.logprobs,
             add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
             timeout_s=timeout_s,
         )
         for number, prompt in enumerate(wanted)
     ]
-    if are_compared:
+    if request.compares:
         return Candidates(streams, request, hold)
     return AnswerStreams(streams, request.n, hold)
 
