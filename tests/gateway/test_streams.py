@@ -205,3 +205,10 @@ async def test_what_takes_longer_than_the_drain_is_broken_off(open_gateway, orch
         await asyncio.wait_for(reader.readuntil(b'"text":"100 101 "'), SOON)
         await asyncio.wait_for(gateway.server.drain(), SOON)
         await asyncio.wait_for(orchestrator.cancelled.wait(), SOON)
+
+
+async def test_whether_the_connection_of_a_stream_stays_open_is_told_once(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {**ASKED, "stream": True}
+    response = await gateway.post("/v1/completions", asked, connection="close")
+    assert response.headers.get_list("connection") == ["close"]

@@ -70,6 +70,8 @@ class Streamed(EventSourceResponse):
     def __init__(self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader) -> None:
         # ping=0: sse_starlette's pings come between frequent events, too, and end in a blank line.
         super().__init__(body, ping=0, sep=LINE_END)
+        # The server alone knows whether the connection stays open.
+        del self.headers["connection"]
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
