@@ -32,6 +32,8 @@ EACH = "/specmesh.mesh.v1alpha1.VerifierService/VerifyEach"
 DRAFT = "/specmesh.mesh.v1alpha1.DrafterService/Draft"
 GARBAGE = b"\xff\xff\xff\xff"
 ECHO_BYTES = 3 * 10_240
+NARROW = (("grpc.http2.lookahead_bytes", 5), ("grpc.http2.bdp_probe", 0))
+"""Options of a client to which no message can be sent before it reads."""
 
 
 class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer):
@@ -95,10 +97,10 @@ def service() -> Service:
 async def connect(service: Service) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
 
-        async def connected(**settings: float) -> grpc.aio.Channel:
+        async def connected(*options: tuple[str, int], **settings: float) -> grpc.aio.Channel:
             parsed = ServerSettings(drain_seconds=0, **settings)
             address = await stack.enter_async_context(running_server(parsed, service))
-            options = [("grpc.max_metadata_size", 1 << 20)]
+            options = (("grpc.max_metadata_size", 1 << 20), *options)
             channel = grpc.aio.insecure_channel(address, options=options)
             return await stack.enter_async_context(channel)
 
@@ -230,14 +232,25 @@ async def test_a_reader_that_stalls_is_cut_off(connect: Connect, service: Servic
         DraftRequest()
     )
     await stream.read()
+    await cut_off(stream, service)
+
+
+async def test_a_reader_that_takes_not_even_the_first_message_is_cut_off(
+    connect: Connect, service: Service
+):
+    channel = await connect(*NARROW, stall_seconds=0.3)
+    await cut_off(channel.unary_stream(DRAFT)(b""), service)
+
+
+async def cut_off(stream: grpc.aio.UnaryStreamCall, service: Service) -> None:
     async with asyncio.timeout(20):
         await service.draft_ended.wait()
 
-    async def rest() -> None:
-        while await stream.read() is not grpc.aio.EOF:
-            pass
+        async def rest() -> None:
+            while await stream.read() is not grpc.aio.EOF:
+                pass
 
-    assert await reason(rest()) == (grpc.StatusCode.UNAVAILABLE, "READER_STALLED")
+        assert await reason(rest()) == (grpc.StatusCode.UNAVAILABLE, "READER_STALLED")
 
 
 async def until_held(service: Service) -> None:

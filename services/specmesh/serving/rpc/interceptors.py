@@ -26,10 +26,7 @@ from typing import Any, TypeAlias
 
 import grpc.aio
 
-from specmesh.serving.errors import (
-    ServiceError,
-    UnimplementedStatus,
-)
+from specmesh.serving.errors import ServiceError, UnimplementedStatus
 from specmesh.serving.rpc.intake import Arrival, HeldMessage, Intake, check_metadata
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 from specmesh.serving.rpc.reported_errors import Refusal, ReportingErrors
@@ -158,7 +155,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with self._around(observed), self._guarded(observed):
                 request = self._intake.hold(arrival)
                 try:
-                    await self._write_all(behaviour, request, context)
+                    await self._write_all(behaviour, request, context, has_begun=False)
                 finally:
                     self._intake.release(arrival)
 
@@ -178,7 +175,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 self._guarded(observed),
                 aclosing(read(requests)) as messages,
             ):
-                await self._write_all(behaviour, messages, context)
+                await self._write_all(behaviour, messages, context, has_begun=True)
 
         behaviour: Any
         if handler.request_streaming:
@@ -209,8 +206,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async for arrival in requests:
             yield self._intake.hold_many(arrival)
 
-    async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
-        """Send the messages that a streaming handler yields.
+    async def _write_all(
+        self, behaviour: Any, request: object, context: Context, *, has_begun: bool
+    ) -> None:
+        """Send the messages that a streaming handler yields, and initial metadata before them
+        unless the call ``has_begun`` with these.
 
         gRPC itself would leave a cancelled generator to the garbage collector, and wait forever for
         a client that doesn't read. Closing the generator here runs its clean-up before the call
@@ -222,6 +222,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         messages: AsyncGenerator[Any, None]
         async with aclosing(behaviour(request, context)) as messages:
             async for message in messages:
+                if not has_begun:
+                    # gRPC could not end the call while they wait with the first message.
+                    await context.send_initial_metadata(())
+                    has_begun = True
                 await self._stalls.write(context, message)
 
 
