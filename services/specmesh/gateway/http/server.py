@@ -34,7 +34,7 @@ class HttpServer:
     """Serves ``app``, which calls ``mesh``; opens and closes ``mesh``."""
 
     def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: KnownOrchestrators) -> None:
-        self.health = Health()
+        self.health = Health(stall_s=settings.stall_seconds)
         self._settings = settings
         self._app = Leaving(app)
         self._mesh = mesh
@@ -70,13 +70,13 @@ class HttpServer:
     async def start(self) -> None:
         """Report that the start is over. Orchestrators need not be there yet: readiness follows
         them as they come and go."""
-        await self.health.started()
+        self.health.started()
         if self._settings.probe_at is not None:  # without a probe port nobody reads readiness
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
         while True:
-            await self.health.ready(await self._mesh.probe.serves())
+            self.health.ready(await self._mesh.probe.serves())
             await asyncio.sleep(LOOK_SECONDS)
 
     async def broken(self) -> None:
@@ -87,7 +87,7 @@ class HttpServer:
         """Report NOT_SERVING to probes and at /healthz, and close each connection after its next
         response, so that the client's next request looks for another gateway."""
         await self._stop_looking()
-        await self.health.ready(can_answer=False)
+        self.health.ready(can_answer=False)
         self._app.leaves = True
 
     async def drain(self) -> None:

@@ -98,7 +98,7 @@ async def run_process(
         try:
             if scrape is not None and settings.metrics_at is not None:
                 _open(scrape, *settings.metrics_at)
-            await server.health.alive()
+            server.health.alive()
             if probes is not None and settings.probe_at is not None:
                 await _open_probes(probes, *settings.probe_at)
             status = await _live(server, supervision, settings.drain_delay_seconds)

@@ -116,7 +116,7 @@ class Server:
         self._service = service
         self._gate = RequestGate()
         self._handlers = LateHandlers()
-        self.health = Health(service.names)
+        self.health = Health(service.names, settings.stall_seconds)
         self._following: asyncio.Task[None] | None = None
         layers: list[Layer] = []
         if tracing_enabled():
@@ -172,7 +172,7 @@ class Server:
             raise CannotStart(
                 f"cannot listen on {address}; if the port is in use, --port takes another"
             ) from error
-        await self.health.alive()
+        self.health.alive()
         listens(self._settings.host, port)
         await self._server.start()
         return f"{host}:{port}"
@@ -181,11 +181,11 @@ class Server:
         """Start the service, then answer its calls and report SERVING. Raises ``CannotStart``."""
         _check_redis_files(self._settings)
         await self._service.start()
-        await self.health.started()
+        self.health.started()
         if isinstance(self._service, Dependent):
             await self._service.connect()
         self._service.register(cast("grpc.aio.Server", self._handlers))
-        await self.health.ready(can_answer=True)
+        self.health.ready(can_answer=True)
         if isinstance(self._service, Dependent):
             self._following = asyncio.create_task(self._follow(self._service))
 
@@ -195,7 +195,7 @@ class Server:
         with service.watched(changed.set):
             while True:
                 changed.clear()
-                await self.health.ready(service.can_answer())
+                self.health.ready(service.can_answer())
                 await changed.wait()
 
     async def broken(self) -> None:
@@ -204,13 +204,13 @@ class Server:
             await asyncio.Event().wait()
         else:
             reason = await self._service.broken()
-            await self.health.broken()
+            self.health.broken()
             log.critical("broken", extra={"reason": reason})
 
     async def leave(self) -> None:
         """Report NOT_SERVING from now on."""
         await self._stop_following()
-        await self.health.ready(can_answer=False)
+        self.health.ready(can_answer=False)
 
     async def drain(self) -> None:
         """Refuse new requests, and give running ones ``drain_seconds`` to end.
