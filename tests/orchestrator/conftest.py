@@ -162,6 +162,7 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
             store: SessionStore | None = None,
             guard: Guard | None = None,
             defaults: Defaults = DEFAULTS,
+            options: Sequence[tuple[str, int]] = (),
         ) -> generation_pb2_grpc.GenerationServiceStub:
             prompts = PromptReader()
             stack.push_async_callback(prompts.close)
@@ -171,7 +172,7 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             stack.push_async_callback(server.stop, None)
-            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options)
             stack.push_async_callback(channel.close)
             return generation_pb2_grpc.GenerationServiceStub(channel)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.orchestrator.answers import collect, request
 from tests.orchestrator.peers import Drafter, Hold, Verifier, raising
 from tests.servers import running_server
+from tests.serving.test_refusals import NARROW
 
 from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.replicas.retries.attempts import MAX_ATTEMPTS
@@ -92,13 +93,14 @@ async def test_an_answer_that_has_begun_waits_while_queues_are_full(connect, ser
     assert (await collect(stub.Generate(request()))).finished is not None
 
 
-async def test_a_client_that_reads_nothing_keeps_no_place_from_others(connect, serve):
+@pytest.mark.parametrize("options", [(), NARROW], ids=["with room for all", "without room"])
+async def test_a_client_that_reads_nothing_keeps_no_place_from_others(connect, serve, options):
     verifier = Verifier()
     verifier.always = held = Hold()
     behind = await connect([verifier], [Drafter()])
-    stub = await serve(behind)
+    stub = await serve(behind, options=options)
     unread = stub.Generate(request())
-    await held.reached.wait()
+    await asyncio.wait_for(held.reached.wait(), 10)
     assert behind.mesh.admission.num_running == 1
     held.released.set()
     async with asyncio.timeout(10):

@@ -107,11 +107,12 @@ class Answer:
         prefix = self._prefix(mesh)
         search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
         async with self._session.open():
-            yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
+            # Before the first event: a client that reads nothing would hold the slot for nothing.
             work = asyncio.create_task(self._commit_all(mesh, slot, prefix, search))
             work.add_done_callback(lambda _: self._emission.wake())
             work.add_done_callback(lambda _: slot.leave())
             try:
+                yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
                 while (tokens := await self._next_tokens(work)) or not work.done():
                     if event := await self._event(tokens):
                         yield event
