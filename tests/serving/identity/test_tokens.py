@@ -276,6 +276,18 @@ def test_what_makes_a_token_valid_is_given_as_a_whole(given: dict[str, str]):
         Settings(**given)
 
 
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ({"tls_ca": "ca"}, "--tokens, --jwks or --jwks-url"),
+        ({"tokens": "tokens"}, "--tls-ca"),
+    ],
+)
+def test_who_asks_no_client_for_a_certificate_asks_for_tokens(given: dict[str, str], lacks: str):
+    with pytest.raises(ValueError, match=f"--no-client-certificates needs {lacks}"):
+        Settings(client_certificates=False, tls_cert="cert", tls_key="key", **given)
+
+
 async def test_without_a_token_a_call_is_refused_before_its_request_has_arrived(
     certs: Path, serve: Serve, service: Service
 ):

@@ -96,7 +96,9 @@ class BearerSettings(TlsSettings):
     jwt_issuer: str = Field("", description="required claim iss of JSON Web Tokens")
     jwt_audience: str = Field("", description="required member of their claim aud")
     client_certificates: bool = Field(
-        True, description="with --tls-ca, require a certificate from clients, too"
+        True,
+        description="with --tls-ca, require a certificate from clients, too; without it they need "
+        "a token",
     )
 
     @model_validator(mode="after")
@@ -110,6 +112,19 @@ class BearerSettings(TlsSettings):
         ]
         if any(given) and not all(given):
             raise ValueError("--jwks or --jwks-url, --jwt-issuer and --jwt-audience go together")
+        return self
+
+    @model_validator(mode="after")
+    def _check_client_certificates(self) -> Self:
+        if self.client_certificates:
+            return self
+        if self.tls_ca is None:
+            raise ValueError("--no-client-certificates needs --tls-ca: nothing else asks for them")
+        if not self.requires_tokens:
+            raise ValueError(
+                "--no-client-certificates needs --tokens, --jwks or --jwks-url: without any of "
+                "them everybody may call"
+            )
         return self
 
     @model_validator(mode="after")
