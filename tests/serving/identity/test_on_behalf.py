@@ -19,7 +19,7 @@ from tests.serving.identity.conftest import (
     refusal,
 )
 
-from specmesh.serving.identity.on_behalf import CALLER, MAX_CALLER_BYTES
+from specmesh.serving.identity.on_behalf import CALLER, MAX_CALLER_BYTES, identity_behind
 
 NOT_A_GATEWAY = (grpc.StatusCode.PERMISSION_DENIED, "NOT_A_GATEWAY")
 INVALID_FIELD = (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
@@ -114,3 +114,12 @@ async def test_a_name_that_is_none_is_refused(
     assert await refusal(list_models(channel, *callers)) == INVALID_FIELD
     await list_models(channel, "a" * MAX_CALLER_BYTES)
     assert len(service.callers) == 1
+
+
+def test_no_gateway_has_an_identity_that_another_ones_caller_could_have():
+    behind = identity_behind("jwt:https://issuer|door", "jwt:https://issuer|auth0|123")
+    assert behind == "jwt:https://issuer%7Cdoor|jwt:https://issuer|auth0|123"
+    assert identity_behind("jwt:https://issuer", "door|x") != identity_behind(
+        "jwt:https://issuer|door", "x"
+    )
+    assert identity_behind("jwt:a|b", "x") != identity_behind("jwt:a%7Cb", "x")

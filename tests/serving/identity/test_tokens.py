@@ -202,6 +202,7 @@ def test_listed_tokens_are_known_by_name_until_they_are_taken_away(tmp_path: Pat
     [
         *("", "{}", "[7]", '[{"name": "a"}]', '[{"name": "a", "sha256": "secret"}]'),
         json.dumps([{"name": "", "sha256": "0" * 64}]),
+        json.dumps([{"name": "door|token:alice", "sha256": "0" * 64}]),
         json.dumps([{"name": "a", "sha256": "0" * 64, "token": "x"}]),
         json.dumps([{"name": "a", "sha256": "0" * 64, "role": "orchestrator"}]),
     ],

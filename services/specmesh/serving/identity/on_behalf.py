@@ -37,6 +37,7 @@ def identity_behind(gateway: str, caller: str) -> str:
     """Return the identity of ``caller`` behind the gateway with the identity ``gateway``.
 
     Each gateway has its own namespace: its callers are never taken for those of another gateway, or
-    for a direct caller of the orchestrator.
+    for a direct caller of the orchestrator. Therefore the first part has no ``|``: the names of
+    tokens and certificates have none, and that in a JSON Web Token's identity is escaped.
     """
-    return f"{gateway}|{caller}" if gateway else caller
+    return f"{gateway.replace('%', '%25').replace('|', '%7C')}|{caller}" if gateway else caller

@@ -55,9 +55,13 @@ def spiffe_id(trust_domain: str, role: str, name: str = "") -> str:
 
 
 def role_of(identity: str) -> str:
-    """Return the role in a SPIFFE id; empty if it is not a specmesh id."""
+    """Return the role in a SPIFFE id; empty if it is not a specmesh id.
+
+    No URI has a ``|``, which separates a gateway's identity from its caller's.
+    """
     path = urlsplit(identity).path.strip("/").split("/")
     ours = identity.startswith("spiffe://") and len(path) > 1 and path[0] == "specmesh"
+    ours = ours and "|" not in identity
     return path[-1] if ours else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from specmesh.serving.identity.roles import Proven
 from specmesh.serving.identity.watched import UnusableFile, Watched
@@ -24,6 +24,13 @@ class NamedToken(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     role: Literal["client", "gateway"] = "client"
     """A gateway may name the caller on whose behalf it calls."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if "|" in name:
+            raise ValueError("a name has no |, which separates a gateway from its caller")
+        return name
 
 
 _FILE = TypeAdapter(list[NamedToken])
