@@ -106,6 +106,8 @@ async def test_one_key_needs_no_id(tmp_path: Path):
         ({"exp": "soon"}, "not a JSON Web Token"),
         ({"sub": 7}, "not a JSON Web Token"),
         ({"sub": "a" * (MAX_SUBJECT_CHARS + 1)}, "more than 512 characters"),
+        ({"sub": "\U0001f642" * MAX_SUBJECT_CHARS}, "more than 2048 bytes"),
+        ({"sub": "\ud83d"}, "not Unicode text"),
         ({"header": {"kid": "unknown"}}, "unknown key"),
         ({"header": {}}, "unknown key"),
         ({"header": {"kid": "RS256"}}, "algorithm"),

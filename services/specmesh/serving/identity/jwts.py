@@ -6,6 +6,7 @@ import jwt
 
 from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.keys import KeySource
+from specmesh.serving.identity.on_behalf import MAX_CALLER_BYTES
 
 LEEWAY_SECONDS = 30
 """The tolerated difference between the issuer's clock and ours."""
@@ -48,7 +49,15 @@ class JsonWebTokens:
             raise unauthenticated(_fault(error)) from None
         if len(claims["sub"]) > MAX_SUBJECT_CHARS:
             raise unauthenticated(f"its subject has more than {MAX_SUBJECT_CHARS} characters")
-        return f"jwt:{claims['iss']}|{claims['sub']}"
+        identity = f"jwt:{claims['iss']}|{claims['sub']}"
+        try:
+            num_bytes = len(identity.encode())
+        except UnicodeEncodeError:  # JSON can write half of a surrogate pair
+            raise unauthenticated("its subject is not Unicode text") from None
+        if num_bytes > MAX_CALLER_BYTES:
+            message = f"its issuer and subject have more than {MAX_CALLER_BYTES} bytes in UTF-8"
+            raise unauthenticated(message)
+        return identity
 
     async def _key(self, token: str) -> jwt.PyJWK:
         key = await self._keys.find(jwt.get_unverified_header(token).get("kid"))
