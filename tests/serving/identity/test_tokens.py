@@ -217,6 +217,12 @@ def test_a_list_of_another_form_is_refused_and_not_repeated(text: str, tmp_path:
     assert "secret" not in str(raised.value)
 
 
+def test_a_token_with_two_names_is_refused_by_them(tmp_path: Path):
+    path = write_tokens(tmp_path / "tokens.json", alice="a", bob="b", carol="a")
+    with pytest.raises(UnusableFile, match="alice and carol have the same sha256"):
+        StaticTokens(path).load()
+
+
 async def test_over_tls_a_token_tells_who_calls_without_a_client_certificate(
     certs: Path, jwks: Path, serve: Serve, dial: Dial, service: Service
 ):

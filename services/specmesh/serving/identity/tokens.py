@@ -59,8 +59,13 @@ class StaticTokens:
 
 def _read(path: Path) -> Sequence[NamedToken]:
     try:
-        return _FILE.validate_json(path.read_bytes())
+        tokens = _FILE.validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise UnusableFile(f"{path}: {' '.join(filter(None, (where, first['msg'])))}") from None
+    known: dict[str, NamedToken] = {}
+    for token in tokens:
+        if (other := known.setdefault(token.sha256, token)) != token:
+            raise UnusableFile(f"{path}: {other.name} and {token.name} have the same sha256")
+    return tokens
