@@ -58,6 +58,11 @@ class Stored(NamedTuple):
     async def without(self, *fields: str) -> None:
         await self.redis.hdel(self.session, *fields)
 
+    async def retype(self, key: bytes) -> None:
+        """Put a list in the place of a key."""
+        await self.redis.delete(key)
+        await self.redis.lpush(key, "x")
+
 
 FIRST_GENERATED = len(PROMPT_IDS)
 Damage = Callable[[Stored], Awaitable[None]]
@@ -77,6 +82,8 @@ DAMAGES: dict[str, Damage] = {
     "epoch is huge": lambda it: it.set(epoch=10**9),
     "epoch is no epoch": lambda it: it.set(epoch=2**60),
     "epoch is no number": lambda it: it.set(epoch="first"),
+    "session is of another type": lambda it: it.retype(it.session),
+    "tokens are of another type": lambda it: it.retype(it.tokens),
     "fields are missing": lambda it: it.without("writer", "secret"),
 }
 OF_THE_ANSWER: dict[str, Damage] = {

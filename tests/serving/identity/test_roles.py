@@ -151,6 +151,7 @@ async def test_without_a_ca_the_port_speaks_tls_to_everybody(
         ("spiffe://td/ns/prod/sa/verifier", ""),
         ("spiffe://td/specmesh", ""),
         ("https://td/specmesh/verifier", ""),
+        ("spiffe://td/specmesh/gateway|token:alice/client", ""),
         ("", ""),
     ],
 )
@@ -170,7 +171,3 @@ def test_the_table_has_every_service_of_the_protocol_and_no_other():
 
 def test_nobody_may_call_a_method_that_is_not_in_the_table():
     assert not may_call("orchestrator", "specmesh.v2.Other/Call")
-
-
-def test_no_role_is_in_an_identity_that_a_gateways_caller_could_have():
-    assert role_of("spiffe://test.internal/specmesh/gateway|token:alice/client") == ""

@@ -20,10 +20,23 @@ local TOKEN_BYTES = 4
 local MOST = 2 ^ 32 -- an upper bound of epochs, exclusive
 local CANCELLED = 'cancelled'
 
+-- Return the reply to a command; nil if the key holds another type.
+local function on_type(command, ...)
+  local reply = redis.pcall(command, ...)
+  if type(reply) == 'table' and reply.err then
+    if reply.err:find('WRONGTYPE', 1, true) then
+      return nil
+    end
+    return redis.call(command, ...) -- fails again, and makes the script fail
+  end
+  return reply
+end
+
+local fields = on_type(
+  'HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens', 'ended', 'turn')
 local stored = {}
 stored.epoch, stored.writer, stored.secret, stored.num_prompt_tokens, stored.ended, stored.turn =
-  unpack(redis.call('HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens', 'ended',
-    'turn'))
+  unpack(fields or {})
 
 local function begins_with(text, start)
   return text:sub(1, #start) == start
@@ -35,6 +48,9 @@ end
 
 -- Return what is damaged of the session, by a check that doesn't read its tokens.
 local function damage(num_bytes)
+  if not num_bytes then
+    return 'the type of its tokens'
+  end
   if not (stored.writer and stored.secret and tonumber(stored.num_prompt_tokens)
       and (tonumber(stored.epoch) or MOST) < MOST) then
     return 'its fields'
@@ -65,10 +81,12 @@ local function is_sealed()
 end
 
 local exists, damaged = false, nil
-if stored.epoch then
-  local num_bytes = redis.call('STRLEN', tokens)
+if not fields then
+  damaged = 'its type'
+elseif stored.epoch then
+  local num_bytes = on_type('STRLEN', tokens)
   -- Redis may have evicted one of the two keys when it was short of memory.
-  if num_bytes > 0 then
+  if num_bytes ~= 0 then
     damaged = damage(num_bytes)
     exists = not damaged
   end
