@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -25,6 +26,7 @@ from specmesh.serving.rpc.interceptors import CallInterceptor
 from specmesh.serving.rpc.late_handlers import LateHandlers
 from specmesh.serving.rpc.many import answer_many
 from specmesh.serving.rpc.observed_request import ObservedRequest
+from specmesh.serving.rpc.reported_errors import ReportingErrors
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
@@ -240,6 +242,13 @@ async def test_a_reader_that_takes_not_even_the_first_message_is_cut_off(
 ):
     channel = await connect(*NARROW, stall_seconds=0.3)
     await cut_off(channel.unary_stream(DRAFT)(b""), service)
+
+
+async def test_a_call_whose_client_is_gone_ends_as_a_cancelled_one():
+    """As what gRPC would log as an error of ours does not."""
+    with pytest.raises(asyncio.CancelledError):
+        async with ReportingErrors(ObservedRequest("", cast("Any", None))):
+            raise grpc.aio.InternalError("a message could not be sent")
 
 
 async def cut_off(stream: grpc.aio.UnaryStreamCall, service: Service) -> None:

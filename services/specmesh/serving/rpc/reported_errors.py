@@ -21,10 +21,6 @@ TELLING_SECONDS = 1.0
 """The time for which a handler waits for such a client to read an error. Then the handler ends; the
 client still gets the error when it reads."""
 
-_ENDING = (grpc.aio.AbortError, grpc.aio.InternalError)
-"""A status is already set, or the peer is gone: gRPC ends the call, as it does if the peer has
-cancelled."""
-
 
 class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only in its stubs
     """A handler that answers a call of any kind with ``error``, and reads nothing.
@@ -48,7 +44,8 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
 
 class ReportingErrors(AbstractAsyncContextManager[None]):
     """Ends the call with the status of a ``ServiceError`` or ``InvalidField``; logs any other error
-    and hides it from the peer."""
+    and hides it from the peer. A call whose peer is gone ends as one that its peer has cancelled.
+    """
 
     def __init__(self, request: ObservedRequest) -> None:
         self._request = request
@@ -59,7 +56,10 @@ class ReportingErrors(AbstractAsyncContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, _ENDING):
+        if isinstance(error, grpc.aio.InternalError):
+            # gRPC would log it as an error of ours, with a traceback.
+            raise asyncio.CancelledError from None
+        if not isinstance(error, Exception) or isinstance(error, grpc.aio.AbortError):
             return False
         await _abort(self._request.context, self._status_of(error))
         return True
