@@ -15,6 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.serving.identity.conftest import (
     Dial,
     Serve,
@@ -309,3 +311,20 @@ async def test_without_a_token_a_call_is_refused_before_its_request_has_arrived(
         call = channel.stream_unary("/specmesh.v1.GenerationService/ListModels")
         assert await refusal(call(half_sent(), timeout=10)) == UNAUTHENTICATED
     assert service.callers == []
+
+
+async def test_reflection_needs_a_token_where_calls_do_and_health_needs_none(
+    certs: Path, serve: Serve
+):
+    port = await serve(tokens=write_tokens(certs / "tokens.json", bob="b"))
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async with grpc.aio.insecure_channel(f"localhost:{port}") as channel:
+        reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        unread = reflect(timeout=10)
+        assert await refusal(unread.read()) == UNAUTHENTICATED  # before it has asked anything
+        call = reflect(timeout=10, metadata=(("authorization", "Bearer b"),))
+        await call.write(request)
+        assert (await call.read()).HasField("list_services_response")
+        call.cancel()
+        health = health_pb2_grpc.HealthStub(channel)
+        await health.Check(health_pb2.HealthCheckRequest(), timeout=10)

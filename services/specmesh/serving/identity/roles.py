@@ -28,8 +28,8 @@ CALLERS: Mapping[str, Sequence[str]] = {
     "specmesh.v1.GenerationService": (CLIENT, GATEWAY),
     "specmesh.v1.TokenizerService": (CLIENT, GATEWAY),
 }
-"""The roles that may call the methods of each service. Health and reflection are open to everybody
-whom TLS admits."""
+"""The roles that may call the methods of each service. Health is open to everybody whom TLS
+admits, and reflection to those with a token where tokens are required."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ STALL_SECONDS = 30.0
 """The time for which a message may wait for a client that doesn't read."""
 INFRASTRUCTURE = "/grpc."
 """The prefix of methods of gRPC's own services (health, reflection), which get no layers."""
+HEALTH = f"{INFRASTRUCTURE}health."
 
 
 Layer = Callable[[ObservedRequest], AbstractContextManager[None]]
@@ -105,10 +106,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Return the handler of a call within the layers, or one that refuses the call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if isinstance(handler, Refusal) or (
-            handler is not None and method.startswith(INFRASTRUCTURE)
-        ):
+        if isinstance(handler, Refusal):
             return handler
+        if handler is not None and method.startswith(INFRASTRUCTURE):
+            return await self._screened(handler, handler_call_details)
         try:
             check_metadata(handler_call_details.invocation_metadata)
         except ServiceError as error:
@@ -127,6 +128,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             handler.response_serializer,
         )
         return wrapped
+
+    async def _screened(
+        self, handler: grpc.RpcMethodHandler[Any, Any], details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return the handler of a method of gRPC's own, which only for health needs no token."""
+        if not details.method.startswith(HEALTH):
+            try:
+                await self._screen(details.invocation_metadata)
+            except ServiceError as error:
+                return Refusal(error)
+        return handler
 
     def _refusal(self, method: str, error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
         """Return a handler that answers a call of any kind with ``error``, and reads nothing."""
