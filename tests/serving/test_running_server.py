@@ -123,3 +123,14 @@ async def test_ipv6_address_is_bracketed():
         assert address.startswith("[::1]:")
         async with grpc.aio.insecure_channel(address) as channel:
             await asyncio.wait_for(channel.channel_ready(), 10)
+
+
+async def test_a_connection_that_sends_nothing_is_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "_HANDSHAKE_MS", 200)
+    async with running_server(ServerSettings(), Service()) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(20):
+            while await reader.read(1 << 16):  # the server's own settings
+                pass
+        writer.close()

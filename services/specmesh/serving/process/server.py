@@ -45,6 +45,10 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
 )
 
+_HANDSHAKE_MS = 10_000
+"""A connection that has not begun to speak HTTP/2 by then is closed. In gRPC's default of 2 minutes
+connections that send nothing could take all file descriptors."""
+
 _KEEPALIVE_MS = 20_000
 _KEEPALIVE_TIMEOUT_MS = 10_000
 """The calls of a peer that has vanished or hangs end within the sum, 30 s."""
@@ -139,6 +143,7 @@ class Server:
                 *_OPTIONS,
                 # Two processes on one port would share its calls silently, unless they are workers.
                 ("grpc.so_reuseport", int(settings.shares_port)),
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
                 # gRPC waits this long for the answer to a ping, by default 60 s.
