@@ -59,8 +59,8 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         64 * 2**20,
         ge=1024,
         le=2**40,
-        description="total bytes of all requests in flight; the process uses up to five times as "
-        "much memory for them",
+        description="total bytes of all requests in flight, without those that have not arrived "
+        "whole; the process uses up to five times as much memory for them",
     )
     verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
         description="the target's replicas, comma-separated: host:port for a single replica, "

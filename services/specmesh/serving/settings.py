@@ -94,8 +94,8 @@ class ProcessSettings(TlsSettings):
         MAX_HELD_BYTES,
         ge=1024,
         le=2**40,
-        description="limit on the bytes of all running requests; they take up to five times as "
-        "much memory",
+        description="limit on the bytes of all running requests, without those that have not "
+        "arrived whole; they take up to five times as much memory",
     )
     stall_seconds: float = Field(
         30.0, gt=0, description="time after which a client that does not read is cut off"
