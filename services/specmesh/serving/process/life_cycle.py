@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from specmesh.serving.identity import expiry
 from specmesh.serving.process import logging as json_logging
+from specmesh.serving.process.file_descriptors import allow_all_descriptors
 from specmesh.serving.process.probe_port import ProbePort
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.settings import ProcessSettings
@@ -82,6 +83,7 @@ async def run_process(
     status 1, so that the process is restarted.
     """
     json_logging.configure(settings.log_level, role, settings.name)
+    allow_all_descriptors()
     scrape = None if settings.metrics_at is None else Scrape()
     try:
         telemetry = configure(role, settings.name, scrape)
