@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from tests.metrics import Recorded, recorded  # noqa: F401 - a fixture
@@ -158,6 +159,27 @@ def test_a_store_that_comes_and_goes_does_not_fill_the_log(caplog: pytest.LogCap
         store.failed("append", "no answer", now=tenth / 10)
         store.answered("append")
     assert told(caplog) == [AWAY, BACK] * round(30 / store_log.QUIET_S)
+
+
+async def test_a_full_redis_is_back_once_it_can_write_whatever_it_reads(
+    start_redis: Callable[[], RedisServer], caplog: pytest.LogCaptureFixture
+):
+    redis = start_redis()
+    store = SessionStore.from_url(as_documented(redis.url), timeout_s=10)
+    session = SessionStart(Claim("s", b"secret", owner=""), model="", request=b"", prompt=(1, 2))
+    writer = Writer(1, "writer")
+    await store.put(session, writer, Generated())
+    async with Redis.from_url(redis.url) as everything:
+        await everything.config_set("maxmemory", "1")
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="maxmemory"):
+                await store.append("s", writer, first_index=0, token_ids=[3])
+            await store.ping()
+        assert told(caplog) == [AWAY]
+        await everything.config_set("maxmemory", "0")
+    await store.append("s", writer, first_index=0, token_ids=[3])
+    await store.aclose()
+    assert told(caplog) == [AWAY, BACK]
 
 
 def test_a_refusal_is_told_again_once_it_worked_in_between(caplog: pytest.LogCaptureFixture):

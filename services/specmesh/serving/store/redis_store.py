@@ -104,9 +104,9 @@ class RedisStore:
                 await self._broke(operation, error, now() - began)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
-        was_refused = _has_refusal(answer)
+        has_failure = _has_failure(answer)
         for operation in operations:
-            if not was_refused:
+            if not has_failure:
                 self._log.answered(operation)
             _durations(operation).record(now() - began)
         return answer
@@ -117,7 +117,8 @@ class RedisStore:
         if is_refusal(error):
             self._log.refused(operation, str(error))
         else:
-            self._log.failed(operation, str(error), asyncio.get_running_loop().time())
+            now, in_reach = asyncio.get_running_loop().time(), isinstance(error, ResponseError)
+            self._log.failed(operation, str(error), now, in_reach=in_reach)
         if _is_replaced(error):
             # New connections look the primary up again, by Sentinel or by its host name.
             await self._client.connection_pool.disconnect(inuse_connections=False)
@@ -127,10 +128,9 @@ class RedisStore:
         _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
 
 
-def _has_refusal(answer: object) -> bool:
-    """Return whether ``answer`` has the replies to several commands, one of which was refused."""
-    replies = answer if isinstance(answer, list) else []
-    return any(isinstance(each, Exception) and is_refusal(each) for each in replies)
+def _has_failure(answer: object) -> bool:
+    """Return whether ``answer`` has the replies to several commands, one of which failed."""
+    return isinstance(answer, list) and any(isinstance(each, Exception) for each in answer)
 
 
 async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:

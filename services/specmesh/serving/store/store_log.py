@@ -39,6 +39,9 @@ class StoreLog:
         """The refusals that were logged: an operation that needs the command, by command."""
         self._is_away = False
         """True if the log says that the store is away, and not yet that it is back."""
+        self._failing: set[str] = set()
+        """The operations that a server in reach has failed, as one without memory fails writes, and
+        not yet answered: that it answers others doesn't end the outage."""
         self._told_at = float("-inf")
 
     def answered(self, operation: str) -> None:
@@ -47,13 +50,18 @@ class StoreLog:
         for command, needed_for in list(self._refused.items()):
             if needed_for == operation:
                 del self._refused[command]
-        if self._is_away:
+        is_over = not self._failing or operation in self._failing
+        self._failing.discard(operation)
+        if self._is_away and is_over:
             self._is_away = False
             log.info("store is back", extra={"store": self.address})
 
-    def failed(self, operation: str, reason: str, now: float) -> None:
-        """Note, at ``now`` in seconds of any clock, that an operation failed."""
+    def failed(self, operation: str, reason: str, now: float, *, in_reach: bool = False) -> None:
+        """Note, at ``now`` in seconds of any clock, that an operation failed; ``in_reach`` says
+        whether a server said so."""
         self.trouble = reason
+        if in_reach:
+            self._failing.add(operation)
         if not self._is_away and now - self._told_at >= QUIET_S:
             self._is_away, self._told_at = True, now
             log.warning("store is away", extra=self._fields(operation, reason))
