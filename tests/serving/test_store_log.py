@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from tests.metrics import Recorded, recorded  # noqa: F401 - a fixture
 from tests.ports import free_port
 from tests.serving.acl import COMMANDS, as_documented, rules
@@ -132,13 +132,27 @@ async def test_a_redis_that_is_away_is_told_with_address_and_reason_when_it_begi
     assert away["levelname"] == "WARNING"
 
 
+async def test_credentials_that_redis_refuses_are_no_outage_and_not_told(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    store = SessionStore.from_url(f"redis://user:secret@127.0.0.1:{redis_server.port}")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+    await store.aclose()
+    assert told(caplog) == [REFUSES]
+    record = vars(caplog.records[0])
+    assert record["command"] == "auth"
+    assert "invalid username-password pair" in record["reason"]
+    assert "secret" not in str(record)
+
+
 async def test_why_a_redis_can_not_be_reached_is_told_without_its_password(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ):
     port = free_port()
     urls = {
         f"redis://user:secret@127.0.0.1:{port}": f"connecting to 127.0.0.1:{port}",
-        f"redis://user:secret@127.0.0.1:{redis_server.port}": "invalid username-password pair",
         f"redis+sentinel://user:secret@127.0.0.1:{port}/mesh": "No master found for 'mesh'",
         "unix://user:secret@/nowhere/redis.sock": "No such file",
     }
@@ -183,11 +197,12 @@ async def test_a_full_redis_is_back_once_it_can_write_whatever_it_reads(
 
 
 def test_a_refusal_is_told_again_once_it_worked_in_between(caplog: pytest.LogCaptureFixture):
+    no_set = NoPermissionError("User u has no permissions to run the 'set' command")
     store = StoreLog("redis:6379")
-    store.refused("begin", "User u has no permissions to run the 'set' command")
-    store.refused("put", "User u has no permissions to run the 'set' command")
+    store.refused("begin", no_set)
+    store.refused("put", no_set)
     store.answered("begin")
-    store.refused("begin", "User u has no permissions to run the 'set' command")
+    store.refused("begin", no_set)
     assert told(caplog) == [REFUSES] * 2
 
 
@@ -199,11 +214,13 @@ def test_a_refusal_is_told_again_once_it_worked_in_between(caplog: pytest.LogCap
         (ResponseError("Error running script: NOPERM this user has no permissions"), ""),
         (ResponseError("unknown command 'CONFIG', with args beginning with: 'GET'"), "config"),
         (ResponseError("unknown command `CONFIG`, with args beginning with:"), "config"),
+        (AuthenticationError("Authentication required."), "auth"),
+        (ResponseError("NOAUTH Authentication required."), ""),
     ],
 )
 def test_servers_of_all_versions_are_understood(error: ResponseError, command: str | None):
     assert is_refusal(error)
-    assert command_in(str(error)) == ("config|get" if command is None else command)
+    assert command_in(error) == ("config|get" if command is None else command)
 
 
 @pytest.mark.parametrize(

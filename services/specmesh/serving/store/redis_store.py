@@ -115,7 +115,7 @@ class RedisStore:
         """Record that an operation failed or was refused, and log it."""
         self._failed(operation, seconds, type(error).__name__)
         if is_refusal(error):
-            self._log.refused(operation, str(error))
+            self._log.refused(operation, error)
         else:
             now, in_reach = asyncio.get_running_loop().time(), isinstance(error, ResponseError)
             self._log.failed(operation, str(error), now, in_reach=in_reach)
@@ -139,7 +139,7 @@ async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
     try:
         return await command
     except ResponseError as error:
-        refused = command_in(str(error))
+        refused = command_in(error)
         if refused and not refused.startswith(name):
             raise  # the server refused to select the database, before this command ran
         return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import re
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AuthenticationError, NoPermissionError
 
 from specmesh.serving import conventions as names
 from specmesh.serving.metrics import STORE_REFUSALS
@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 QUIET_S = 10.0
 """The shortest interval between log lines about a store that comes and goes."""
 _REFUSED = re.compile(
-    r"NOPERM|no permissions|can't run this command|unknown command", re.IGNORECASE
+    r"NOPERM|NOAUTH|WRONGPASS|no permissions|can't run this command|unknown command", re.IGNORECASE
 )
-"""Matches the ways in which servers of all versions refuse a command, even within a script."""
+"""Matches the ways in which servers of all versions refuse a user or a command, even within a
+script."""
 _COMMAND = re.compile(r"'([\w|]+)' command|unknown command [`']([\w|]+)", re.IGNORECASE)
 
 _refusals = STORE_REFUSALS.instrument()
@@ -27,8 +28,8 @@ _refusals = STORE_REFUSALS.instrument()
 class StoreLog:
     """Logs the failures of the store at ``address``, which holds no secret.
 
-    A command that the server refuses is an error, since it doesn't resolve by itself, and is logged
-    once until it works. An unavailable store is a warning.
+    A user or a command that the server refuses is an error, since it doesn't resolve by itself, and
+    is logged once until it works. An unavailable store is a warning.
     """
 
     def __init__(self, address: str) -> None:
@@ -66,10 +67,10 @@ class StoreLog:
             self._is_away, self._told_at = True, now
             log.warning("store is away", extra=self._fields(operation, reason))
 
-    def refused(self, operation: str, reason: str) -> None:
+    def refused(self, operation: str, error: Exception) -> None:
         """Note that the server refused a command of an operation."""
-        self.trouble = reason
-        command = command_in(reason)
+        self.trouble = reason = str(error)
+        command = command_in(error)
         _refusals.add(1, {names.DB_OPERATION: operation, names.STORE_COMMAND: command})
         if (command or operation) not in self._refused:
             self._refused[command or operation] = operation
@@ -81,12 +82,15 @@ class StoreLog:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return True if a server or Sentinel refused the user a command or a key, or doesn't know the
-    command."""
-    return isinstance(error, NoPermissionError) or bool(_REFUSED.search(str(error)))
+    """Return True if a server or Sentinel refused the user, or the user a command or a key, or
+    doesn't know the command."""
+    refused = isinstance(error, AuthenticationError | NoPermissionError)
+    return refused or bool(_REFUSED.search(str(error)))
 
 
-def command_in(text: str) -> str:
-    """Return the command named in a server's error, in lower case; empty if it names none."""
-    found = _COMMAND.search(text)
+def command_in(error: Exception) -> str:
+    """Return the command that a server's error refuses, in lower case; empty if it names none."""
+    if isinstance(error, AuthenticationError):
+        return "auth"
+    found = _COMMAND.search(str(error))
     return "" if found is None else (found[1] or found[2]).lower()
