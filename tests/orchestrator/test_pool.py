@@ -87,6 +87,34 @@ async def test_pool_of_which_nobody_fits_says_why(connect):
     assert raised.value.reason == "VERIFIER_REFUSED"
 
 
+async def test_a_process_of_another_role_is_refused_once_until_the_right_one_takes_its_place(
+    caplog: pytest.LogCaptureFixture,
+):
+    drafter, verifier = Drafter(), Verifier()
+    await drafter.start()
+    pool = Pool("verifier", Verifier.service, [drafter.address], _anybody)
+    (peer,) = pool.peers
+    try:
+        await until(lambda: peer.refusal is not None, peer)
+        assert pool.states() == {"ready": 0, "down": 0, "refused": 1, "ejected": 0}
+        for _ in range(2):
+            peer.changed.clear()
+            await drafter.die()
+            await drafter.start()
+            await asyncio.wait_for(peer.changed.wait(), 10)
+        await drafter.die()
+        verifier.address = drafter.address
+        await verifier.start()
+        await until(lambda: peer.ready, peer)
+    finally:
+        await pool.close()
+        await drafter.die()
+        await verifier.die()
+    (told,) = (each for each in caplog.records if each.getMessage() == "peer refused")
+    assert (told.levelname, vars(told)["peer"]) == ("WARNING", drafter.address)
+    assert Verifier.service in vars(told)["reason"]
+
+
 async def test_refused_drafter_is_not_used(connect):
     other = train_tokenizer(280).to_str()
     drafter = Drafter(tokenizer_fingerprint=fingerprint(other))

@@ -118,7 +118,7 @@ class OrchestratorService:
         other models.
         """
         assert self._mesh is not None
-        await self._mesh.verifiers.wait_ready()
+        await self._await_verifier(self._mesh.verifiers)
         if self._mesh.drafters.configured:
             await self._await_drafters(self._mesh.drafters)
         if self._trees is not None:
@@ -192,6 +192,15 @@ class OrchestratorService:
             every_s = self._settings.resolve_seconds
             self._followers.append(Follower(pool, entries, lookup, every_s))
         return pool
+
+    async def _await_verifier(self, verifiers: Pool) -> None:
+        """Return once a verifier is ready. Where all are refused, another may take the place of
+        one."""
+        changed = asyncio.Event()
+        with verifiers.watched(changed.set):
+            while not verifiers.ready:
+                changed.clear()
+                await changed.wait()
 
     async def _await_drafters(self, drafters: Pool) -> None:
         try:

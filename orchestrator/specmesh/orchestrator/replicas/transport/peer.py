@@ -101,6 +101,7 @@ class Peer:
         self._away_for = ""
         """The reason for the latest failure to answer."""
         self._service = service
+        self._lacks_service = f"it serves no {service}; is it of another role?"
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
@@ -208,6 +209,7 @@ class Peer:
                 self._renew()
                 stub = health_pb2_grpc.HealthStub(self.channel)
                 async for response in stub.Watch(request):
+                    self._check_service(response.status)
                     serving = response.status == health_pb2.HealthCheckResponse.SERVING
                     if serving:
                         self._count(await self._handshake())
@@ -262,6 +264,16 @@ class Peer:
         if reason != self._away_for:
             log.info("peer away", extra={**self.log_fields, "reason": reason})
         self._away_for = reason
+
+    def _check_service(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        """Refuse a process that doesn't have the service, such as one of another role, until one
+        that does answers there; our own report its health from their first moment on."""
+        has_service = status != health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        if has_service and self.refusal == self._lacks_service:
+            self.refusal = None
+        elif not has_service and self.refusal != self._lacks_service:
+            self.refusal = self._lacks_service
+            log.warning("peer refused", extra={**self.log_fields, "reason": self.refusal})
 
     async def _handshake(self) -> str:
         """Fetch the peer's model and chat template, which may have changed in a restart.
