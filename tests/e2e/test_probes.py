@@ -9,6 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.processes import Process
 from tests.ports import free_port
+from tests.scraping import scrape
 
 from specmesh.client import AsyncClient, Unavailable
 from specmesh.serving.rpc.health import LIVENESS, READINESS, STARTUP
@@ -46,7 +47,7 @@ ALONE = ALL | {READINESS: False}
 async def test_without_verifiers_an_orchestrator_lives_and_is_not_ready(processes):
     port = str(free_port())
     verifiers = ("--verifiers", f"127.0.0.1:{port}")
-    orchestrator = processes.service("orchestrator", *verifiers, *PROBED)
+    orchestrator = processes.service("orchestrator", *verifiers, *PROBED, "--metrics-address", "0")
     address = (await asyncio.to_thread(orchestrator.wait_event, "starting"))["address"]
     gateway = processes.service("gateway", "--orchestrators", address, *PROBED)
     await asyncio.to_thread(gateway.wait_event, "serving")
@@ -54,7 +55,16 @@ async def test_without_verifiers_an_orchestrator_lives_and_is_not_ready(processe
     async with AsyncClient(address, max_retries=0) as client:
         with pytest.raises(Unavailable) as refused:
             await client.generate("x")
-        assert refused.value.reason == "STARTING"
+        assert refused.value.reason == "NO_VERIFIER"
+        assert "none of 1 verifiers is usable" in str(refused.value)
+    metrics = (await asyncio.to_thread(orchestrator.wait_event, "metrics"))["address"]
+    replicas = (await scrape(metrics)).all("specmesh_replicas", specmesh_role="verifier")
+    assert {each.labels["specmesh_state"]: each.value for each in replicas} == {
+        "ready": 0,
+        "down": 1,
+        "refused": 0,
+        "ejected": 0,
+    }
 
     verifier = processes.service("verifier", "--backend", "simulated", "--port", port, *PROBED)
     for each in (verifier, orchestrator, gateway):

@@ -17,7 +17,7 @@ from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import Follower
 from specmesh.orchestrator.replicas.discovery.lookup import lookup
-from specmesh.orchestrator.replicas.mesh_metrics import observe
+from specmesh.orchestrator.replicas.mesh_metrics import observe_answers, observe_replicas
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
@@ -31,6 +31,7 @@ from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
+from specmesh.serving.errors import ServiceError, UnavailableStatus
 from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
@@ -109,6 +110,7 @@ class OrchestratorService:
             records_content=self._settings.record_content,
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
+        observe_replicas(self._mesh)
 
     async def connect(self) -> None:
         """Return once a target replica is ready and, if drafters are configured, either a drafter
@@ -123,6 +125,13 @@ class OrchestratorService:
             await self._await_drafters(self._mesh.drafters)
         if self._trees is not None:
             check_trees(self._trees, self._mesh.verifiers.ready, self._mesh.drafters.peers)
+
+    def refusal(self) -> ServiceError:
+        """Return why calls can't be answered yet; another orchestrator may have a verifier even if
+        all are refused here."""
+        if self._mesh is None or self._mesh.verifiers.ready:
+            return UnavailableStatus("STARTING", "this orchestrator is still starting")
+        return UnavailableStatus("NO_VERIFIER", str(self._mesh.verifiers.none_usable()))
 
     def can_answer(self) -> bool:
         """Return whether a target replica is ready; drafters only make answers faster."""
@@ -153,7 +162,7 @@ class OrchestratorService:
         tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(
             TokenizerServicer(self._targets, self._prompts, accounts), server
         )
-        observe(self._mesh, servicer.entrance)
+        observe_answers(self._mesh.admission, servicer.entrance)
 
     async def stop(self) -> None:
         """Close the connections to the mesh and the store, and stop the prompt readers."""

@@ -1,4 +1,5 @@
-"""Metrics of an orchestrator's mesh and admission queue, read at each scrape."""
+"""Metrics of an orchestrator's mesh and admission queue, read at each scrape. Register each of them
+once per process, on its event loop."""
 
 from __future__ import annotations
 
@@ -7,16 +8,15 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import Observation
 
+from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving import conventions as names
 from specmesh.serving import metrics
 
 
-def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
-    """Register gauges for replicas by state, running and waiting answers, the room for answers, and
-    tokens in flight. Call this once per process, on its event loop."""
-    admission = mesh.admission
+def observe_replicas(mesh: ReplicaPools) -> None:
+    """Register the gauge for replicas by state, which is wanted most while none is ready."""
 
     def replicas() -> Iterable[Observation]:
         return [
@@ -27,6 +27,11 @@ def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
         ]
 
     metrics.REPLICAS.observe(replicas)
+
+
+def observe_answers(admission: Admission, entrance: Entrance) -> None:
+    """Register gauges for running and waiting answers, the room for answers, and tokens in
+    flight."""
     metrics.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
     metrics.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
     metrics.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])

@@ -15,6 +15,7 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 from opentelemetry.metrics import Observation
 
+from specmesh.serving.errors import ServiceError
 from specmesh.serving.identity.entry import GuardedPort
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.metrics import CALLS_ACTIVE
@@ -24,7 +25,7 @@ from specmesh.serving.rpc.drain import RequestGate
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.rpc.interceptors import CallInterceptor, Layer
-from specmesh.serving.rpc.late_handlers import LateHandlers
+from specmesh.serving.rpc.late_handlers import LateHandlers, still_loading
 from specmesh.serving.rpc.listening import listens
 from specmesh.serving.rpc.server_spans import traced
 from specmesh.serving.settings import RedisSettings, ServerSettings
@@ -88,6 +89,9 @@ class Dependent(Protocol):
     async def connect(self) -> None:
         """Return once calls can be answered; called after ``start``. Raises ``CannotStart``."""
 
+    def refusal(self) -> ServiceError:
+        """Return the refusal of calls that come before ``connect`` has returned."""
+
     def can_answer(self) -> bool:
         """Return True if the services that it needs are available."""
 
@@ -119,7 +123,8 @@ class Server:
         self._settings = settings
         self._service = service
         self._gate = RequestGate()
-        self._handlers = LateHandlers()
+        refusal = service.refusal if isinstance(service, Dependent) else still_loading
+        self._handlers = LateHandlers(refusal)
         self.health = Health(service.names, settings.stall_seconds)
         self._following: asyncio.Task[None] | None = None
         layers: list[Layer] = []

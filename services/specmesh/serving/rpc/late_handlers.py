@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc.aio
 
-from specmesh.serving.errors import UnavailableStatus
+from specmesh.serving.errors import ServiceError, UnavailableStatus
 from specmesh.serving.rpc.reported_errors import Refusal
 
-_STARTING = Refusal(UnavailableStatus("STARTING", "this replica is still loading its model"))
+
+def still_loading() -> ServiceError:
+    """Return the refusal of calls to a replica that is starting."""
+    return UnavailableStatus("STARTING", "this replica is still loading its model")
 
 
 class LateHandlers(grpc.GenericRpcHandler):
     """Stands in for a server in ``add_*_to_server``. A gRPC server accepts no handlers once it
-    listens, but health must be answered long before a model is loaded."""
+    listens, but health must be answered long before a model is loaded. Until handlers are
+    registered, calls end with what ``refusal`` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: Callable[[], ServiceError] = still_loading) -> None:
+        self._refusal = refusal
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     def add_registered_method_handlers(
@@ -36,5 +41,5 @@ class LateHandlers(grpc.GenericRpcHandler):
         """Return the handler of a method, None if it has none; refuse all calls until handlers are
         registered."""
         if not self._handlers:
-            return _STARTING
+            return Refusal(self._refusal())
         return self._handlers.get(handler_call_details.method)

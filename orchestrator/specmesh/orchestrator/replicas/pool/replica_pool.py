@@ -18,7 +18,7 @@ from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.transport.connection import Channels
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.replicas.transport.peer_model import Admit
-from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
+from specmesh.serving.errors import FailedPreconditionStatus, ServiceError, UnavailableStatus
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Pool:
         """
         usable = self.usable(need, only)
         if not usable:
-            raise self._none_usable(need)
+            raise self.none_usable(need)
         reluctance = self._reputation.reluctance(usable)
         held = [holds.get(p.identity, 0) for p in usable]
         most = max(held)
@@ -240,7 +240,21 @@ class Pool:
             async with asyncio.timeout(min(self.patience_s(has_begun=False), deadline - now())):
                 await self.wait_ready(need=need)
         if not self.ready_for(need):
-            raise self._none_usable(need)
+            raise self.none_usable(need)
+
+    def none_usable(self, need: Need = ANY) -> ServiceError:
+        """Return the refusal of a call for which no peer is usable."""
+        role = self.role.upper()
+        refusals = [f"{peer.title}: {peer.refusal}" for peer in self.peers if peer.refusal]
+        if refusals and len(refusals) == len(self.peers):
+            return FailedPreconditionStatus(f"{role}_REFUSED", "; ".join(refusals))
+        if self._names and not self.peers:
+            problem = f"no {self.role} found at {', '.join(self._names)}"
+        else:
+            problem = f"none of {len(self.replicas)} {self.role}s is usable"
+            if self._ready and str(need):
+                problem += f" for {need}"
+        return UnavailableStatus(f"NO_{role}", "; ".join((problem, *refusals)))
 
     async def close(self) -> None:
         """Close every channel."""
@@ -270,16 +284,3 @@ class Pool:
             self._empty_since = now()
         for watcher in list(self.watchers):
             watcher()
-
-    def _none_usable(self, need: Need) -> Exception:
-        role = self.role.upper()
-        refusals = [f"{peer.title}: {peer.refusal}" for peer in self.peers if peer.refusal]
-        if refusals and len(refusals) == len(self.peers):
-            return FailedPreconditionStatus(f"{role}_REFUSED", "; ".join(refusals))
-        if self._names and not self.peers:
-            problem = f"no {self.role} found at {', '.join(self._names)}"
-        else:
-            problem = f"none of {len(self.replicas)} {self.role}s is usable"
-            if self._ready and str(need):
-                problem += f" for {need}"
-        return UnavailableStatus(f"NO_{role}", "; ".join((problem, *refusals)))
