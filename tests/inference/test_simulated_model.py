@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from tests.inference.drafting import grow
+from tests.metrics import recorded
 from tokenizers import Tokenizer
 
 from specmesh.decoding.acceptance import verify
@@ -20,6 +21,8 @@ from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, 
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
 from specmesh.serving.templates.tokenizers import fingerprint
+
+__all__ = ["recorded"]
 
 NUM_TRIES = 3
 """Of what takes no longer than it should unless the machine is busy."""
@@ -69,6 +72,24 @@ def test_rows_are_the_same_whatever_is_cached_and_in_however_many_steps():
     sequence = model.open(PREFIX, Cancellation())
     steps = [EMPTY, TokenTree(TREE.token_ids[:2], TREE.parents[:2]), TREE, TREE]
     assert np.array_equal(np.concatenate([sequence.score(tree) for tree in steps]), whole)
+
+
+def test_forwards_are_measured_by_kind_and_size(recorded):
+    model = SimulatedModel(TARGET, ForwardLatency(first_s=0.02, each_s=0.01), max_batch=2)
+    with_draft, alone = (model.open(prefix, Cancellation()) for prefix in (PREFIX, PREFIX[:3]))
+    model.forward([ForwardRequest(with_draft, TREE), ForwardRequest(alone, EMPTY)])
+    with_draft.close(())
+    model.forward([ForwardRequest(model.open(PREFIX, Cancellation()), TREE)])
+    model.forward([ForwardRequest(model.open(PREFIX, Cancellation()), EMPTY)])
+    found = {
+        tuple(point.attributes.values()): point.sum
+        for point in recorded.points("specmesh.engine.forward.duration")
+    }
+    width = 64  # of 39 unread tokens and 5 rows, 2 and 1
+    assert set(found) == {("prefill", width), ("verify", 8), ("decode", 1)}
+    assert found["prefill", width] >= 0.01
+    (tokens,) = recorded.points("specmesh.engine.batch.tokens")
+    assert (tokens.count, tokens.sum) == (3, 39 + 5 + 2 + 1 + 5 + 1)
 
 
 @SAMPLINGS

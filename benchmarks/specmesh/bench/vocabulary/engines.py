@@ -18,7 +18,7 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.models.simulated.model import simulated_tokenizer
+from specmesh.inference.models.simulated.tokenizer import simulated_tokenizer
 from specmesh.tools.kit.experiment import SAMPLED
 from specmesh.tools.kit.processes import processes
 

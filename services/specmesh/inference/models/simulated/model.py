@@ -7,17 +7,17 @@ processes, gRPC, cancellation and scheduling run at any model's speed on a small
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -31,6 +31,7 @@ from specmesh.inference.models.digests import digest_of
 from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.inference.models.simulated.clock import CallClock, SimulatedProcessor, pass_time
 from specmesh.inference.models.simulated.rows import KeptRows, logits_of
+from specmesh.inference.models.simulated.tokenizer import simulated_tokenizer
 
 CACHED_TOKENS = 1 << 22
 CONTEXT_TOKENS = 1 << 20
@@ -151,6 +152,14 @@ class SimulatedSequence:
         (logits,) = _score([(self, tree)], partial(logits_of, vocab_size=self._vocab_size))
         return logits
 
+    def size_of(self, num_rows: int) -> tuple[str, int]:
+        """Return the kind of the next forward pass alone (as ``kind_of`` has them) and its tokens,
+        if it is of ``num_rows`` new nodes."""
+        num_unread = 0 if self.num_rows else self._num_uncached
+        if num_unread >= BLOCK_TOKENS:
+            return "prefill", num_unread + num_rows
+        return "verify" if num_rows > 1 else "decode", num_unread + num_rows
+
     def seconds(self) -> float:
         """Return the time that the next forward pass takes alone."""
         if self.num_rows:
@@ -211,7 +220,13 @@ def _score(
     rows = write([each for choices, _ in prepared for each in choices])
     if asking:
         seconds = max(sequence.seconds() for sequence, _, _ in asking)
+        began = time.perf_counter()
         pass_time([sequence.clock for sequence, _, _ in asking], seconds)
+        duration_ms = (time.perf_counter() - began) * 1e3
+        sizes = [each.size_of(len(states) - each.num_rows) for each, _, states in asking]
+        kinds = {kind for kind, _ in sizes}
+        kind = next(kind for kind in ("prefill", "verify", "decode") if kind in kinds)
+        record_forward(duration_ms, kind, len(asking), sum(num for _, num in sizes))
     forward = ForwardSize(len(asking), len(rows))
     for sequence, tree, states in asking:
         sequence.extend(tree, states, forward)
@@ -226,33 +241,3 @@ class Hidden:
 
     state: int
     clock: CallClock
-
-
-def simulated_tokenizer(vocab_size: int) -> Tokenizer:
-    """Return a tokenizer with one token for each byte of a text; ASCII decodes to itself.
-
-    Every token decodes to something printable, so that an answer does not harm a terminal: bytes
-    beyond ASCII stay in the alphabet of byte-level tokenizers. A vocabulary too small for all bytes
-    lacks the rarer ones (its last token stands for them); a larger one has tokens that occur in no
-    text.
-    """
-    # "Ġ" is the space, "Ċ" the newline, "ĉ" the tab.
-    spelt = sorted(
-        pre_tokenizers.ByteLevel.alphabet(), key=lambda letter: (letter not in "ĠĊ", letter)
-    )
-    entries = [*spelt, *(f"<{number}>" for number in range(len(spelt), vocab_size))][:vocab_size]
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab={entry: number for number, entry in enumerate(entries)},
-            merges=[],
-            unk_token=entries[-1],
-        )
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.Sequence(
-        [
-            *(decoders.Replace(letter, text) for letter, text in zip("ĠĊĉ", " \n\t", strict=True)),
-            decoders.Fuse(),
-        ]
-    )
-    return tokenizer
