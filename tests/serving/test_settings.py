@@ -70,7 +70,6 @@ def test_metrics_at_no_address_are_refused(address, capsys: pytest.CaptureFixtur
 
 
 def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPECMESH_VERIFIER__REDIS_URL", "redis://wrong")
     monkeypatch.setenv("REDIS_URL", "redis://right")
     assert parsed().redis_url == "redis://right"
     assert parsed("--redis-url", "unix:///run/redis.sock").redis_url == "unix:///run/redis.sock"

@@ -110,6 +110,23 @@ def test_a_name_of_old_is_not_passed_over_in_silence(name, monkeypatch, capsys):
     assert parsed("drafter").max_queue == 256
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("SPECMESH_VERIFIER__MODLE", "; is SPECMESH_VERIFIER__MODEL meant?"),
+        ("specmesh_verifier__redis_url", "; is REDIS_URL meant?"),
+        ("SPECMESH_VERIFIER__XYZZY", ""),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_refused_with_what_may_be_meant(
+    name, told, monkeypatch, capsys
+):
+    monkeypatch.setenv(name, "5")
+    said = f"specmesh verifier: error: {name.upper()} is no setting{told}"
+    assert refusal("verifier", capsys) == [said]
+    parsed("drafter")
+
+
 def test_a_port_of_old_is_told_from_one_that_kubernetes_injects(monkeypatch, capsys):
     monkeypatch.setenv("SPECMESH_VERIFIER_PORT", "50061")
     (line,) = refusal("verifier", capsys)

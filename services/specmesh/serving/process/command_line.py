@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import re
@@ -27,8 +28,8 @@ _PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&](sentinel_)?password=")
 def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
     """Return settings from ``argv`` (without the program's name), else environment, else defaults.
 
-    A wrong value, or a variable under its former name, exits with status 2 and a line that names
-    the field; ``--help`` exits with status 0.
+    A wrong value, or a variable of the role that is no setting, exits with status 2 and a line that
+    names it; ``--help`` exits with status 0.
     """
     taken: list[Settings] = []
 
@@ -139,7 +140,7 @@ def _epilog(settings_class: type[BaseSettings]) -> str:
 def _settings(
     settings_class: type[Settings], given: dict[str, Any], argv: Sequence[str], prog: str
 ) -> Settings:
-    problems = [*_renamed(settings_class), *_exposed(argv)]
+    problems = [*_renamed(settings_class), *_unknown(settings_class), *_exposed(argv)]
     try:
         settings = settings_class(**given)
     except ValidationError as error:
@@ -173,6 +174,24 @@ def _renamed(settings_class: type[BaseSettings]) -> list[str]:
         old = variable.replace("__", "_")
         if old != variable and old in given and not INJECTED.search(given[old]):
             lines.append(f"{old} has been renamed to {variable}")
+    return lines
+
+
+def _unknown(settings_class: type[BaseSettings]) -> list[str]:
+    """Return errors for variables with the role's prefix that set nothing, such as misspelt ones.
+
+    Variables injected by Kubernetes have one underscore after the role.
+    """
+    prefix = settings_class.model_config.get("env_prefix", "").upper()
+    fields = {name.upper(): name for name in settings_class.model_fields}
+    known = {_variable(settings_class, name) for name in fields.values()}
+    lines = []
+    for variable in sorted({name.upper() for name in os.environ} - known):
+        if prefix and variable.startswith(prefix):
+            line = f"{variable} is no setting"
+            for close in difflib.get_close_matches(variable.removeprefix(prefix), fields, 1):
+                line += f"; is {_variable(settings_class, fields[close])} meant?"
+            lines.append(line)
     return lines
 
 
