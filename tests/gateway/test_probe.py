@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -122,3 +123,17 @@ async def test_a_gateway_needs_a_token_of_a_gateway(open_gateway, tokens, tmp_pa
             gateway = await open_gateway(address, tokens=tokens, mesh_token_file=tmp_path / token)
             found[token] = await health(gateway)
     assert found == {"unknown": NOT_SERVED, "client": NOT_SERVED, "gateway": OK}
+
+
+async def test_a_gateway_is_ready_though_its_orchestrator_has_lost_its_verifiers(open_gateway):
+    verifier = Verifier()
+    await verifier.start()
+    settings = OrchestratorSettings(port=0, verifiers=verifier.address, drain_seconds=0)
+    service = OrchestratorService(settings)
+    async with running_server(settings, service) as address:
+        lost = asyncio.Event()
+        with service.watched(lost.set):
+            await verifier.die()
+            await asyncio.wait_for(lost.wait(), 10)
+        assert not service.can_answer()
+        assert await health(await open_gateway(address)) == OK

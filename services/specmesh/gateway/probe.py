@@ -23,7 +23,9 @@ class Probe:
     """Calls orchestrators through ``client``, which has the gateway's own credentials.
 
     Errors in ``refusals`` mean that these credentials are refused, so that no caller of the gateway
-    can be answered. Any other answer of an orchestrator shows that it serves the gateway.
+    can be answered. Any other answer of an orchestrator shows that it serves the gateway, even
+    while it has lost all verifiers: gateways that are then not ready would have their callers'
+    connections refused, in place of a 503 that says why and when to retry.
     """
 
     def __init__(self, client: AsyncClient, refusals: tuple[type[SpecmeshError], ...]) -> None:
