@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.prefix import PrefixChain
@@ -35,11 +36,20 @@ def reason_of(error: Exception) -> str:
     """Return the first line of the text of ``error``, with its type if the text alone says little.
 
     Libraries raise errors with many lines, such as reports, lists of all valid values, and advice.
+    The first line of pydantic's only counts what is wrong, so its first finding takes its place.
     """
-    text = str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
+    said = _first_finding(error) if isinstance(error, ValidationError) else str(error)
+    text = said.strip().partition("\n")[0][:MAX_REASON_CHARS]
     if not text:
         return type(error).__name__
     return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
+
+
+def _first_finding(error: ValidationError) -> str:
+    finding = error.errors()[0]
+    # The message of a ValueError suffices; pydantic puts "Value error" before it.
+    said = str(finding.get("ctx", {}).get("error", finding["msg"]))
+    return ": ".join((*map(str, finding["loc"]), said))
 
 
 def check_revision(name: str, revision: str | None) -> None:
