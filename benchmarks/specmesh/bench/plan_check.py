@@ -33,6 +33,7 @@ from specmesh.serving.process.typer_app import App
 from specmesh.simulation.costs import MeshCosts
 from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.models import AcceptanceRates
+from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.tables import table_of
 from specmesh.tools.plan.predict import MeshPrediction, Times
@@ -133,7 +134,7 @@ def main(
             _show(rows)
         return ExitStatus.OK
 
-    run(work())
+    run(explained(work()))
 
 
 async def _rows(

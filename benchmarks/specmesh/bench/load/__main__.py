@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Coroutine
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,8 +18,8 @@ from specmesh.bench.load.queue import Md1
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.load.results.machine import machine, versions
-from specmesh.load.transports.transport import RequestFailed
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json, Seed
 from specmesh.tools.kit.tables import make_table
 
@@ -58,7 +57,7 @@ def theory(
             _print_json({**setting, **asdict(found), **errors, "agrees": found.agrees})
         return ExitStatus.OK if found.agrees else ExitStatus.FAILED
 
-    run(_explained(work()))
+    run(explained(work()))
 
 
 @app.command()
@@ -89,15 +88,7 @@ def speed(
         kept_up = found.answered_per_s >= 0.95 * found.offered_per_s and not found.failed
         return ExitStatus.OK if kept_up else ExitStatus.FAILED
 
-    run(_explained(work()))
-
-
-async def _explained(work: Coroutine[Any, Any, int]) -> int:
-    try:
-        return await work
-    except RequestFailed as failure:
-        typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
-        return ExitStatus.FAILED
+    run(explained(work()))
 
 
 def _directory() -> Path:

@@ -18,6 +18,7 @@ from specmesh.cli.local.model_options import PairOptions
 from specmesh.cli.local.models import Models, WaitingModels
 from specmesh.cli.runner import run, until_signalled
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json, Seed
 
 app = App()
@@ -87,7 +88,7 @@ def main(
             typer.echo(json.dumps(as_json(load, cells)))
         return ExitStatus.OK if all(each.is_good for each in cells) else ExitStatus.FAILED
 
-    run(work())
+    run(explained(work()))
 
 
 if __name__ == "__main__":
