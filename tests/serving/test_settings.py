@@ -69,6 +69,28 @@ def test_metrics_at_no_address_are_refused(address, capsys: pytest.CaptureFixtur
     assert "--metrics-address (SPECMESH_VERIFIER__METRICS_ADDRESS)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--port", "7", "--metrics-address", "7"), "--port and --metrics-address"),
+        (("--port", "7", "--probe-address", "127.0.0.1:7"), "--port and --probe-address"),
+        (("--metrics-address", "7", "--probe-address", "7"), "--metrics-address and --probe-"),
+    ],
+)
+def test_what_needs_ports_of_its_own_is_refused_the_same(given, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed(*given)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"specmesh-verifier: error: {told}" in said
+    assert "need different ports, not both 7" in said
+
+
+def test_ports_of_other_hosts_and_any_free_ones_may_be_equal():
+    parsed("--port", "7", "--metrics-address", "10.0.0.1:7")
+    parsed("--port", "0", "--metrics-address", "0", "--probe-address", "0")
+
+
 def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REDIS_URL", "redis://right")
     assert parsed().redis_url == "redis://right"

@@ -103,4 +103,6 @@ def _certificates(settings: GatewaySettings) -> Watched[Certificate] | Watched[C
     CA alone if there is no certificate."""
     if settings.mesh_cert is None or settings.mesh_key is None:
         return reported_files((settings.mesh_ca,))
-    return watched_certificate(TlsFiles(settings.mesh_cert, settings.mesh_key, settings.mesh_ca))
+    return watched_certificate(
+        TlsFiles(settings.mesh_cert, settings.mesh_key, settings.mesh_ca, "--mesh")
+    )

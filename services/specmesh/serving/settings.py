@@ -14,6 +14,7 @@ import socket
 import ssl
 import sys
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -124,6 +125,18 @@ class ProcessSettings(TlsSettings):
             return None
         host, _, port = address.rpartition(":")
         return host.strip("[]") or self.host, int(port)
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        places = {
+            "--port": (self.host, self.port),
+            "--metrics-address": self.metrics_at,
+            "--probe-address": self.probe_at,
+        }
+        for (one, at), (other, there) in combinations(places.items(), 2):
+            if at is not None and at == there and at[1]:
+                raise ValueError(f"{one} and {other} need different ports, not both {at[1]}")
+        return self
 
     @model_validator(mode="after")
     def _check_held(self) -> Self:

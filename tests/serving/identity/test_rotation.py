@@ -159,3 +159,16 @@ def test_files_that_are_of_no_use_are_refused_by_name(certs: Path, how: str):
     files = TlsFiles(certs / "verifier.pem", certs / "verifier-key.pem", certs / "ca.pem")
     with pytest.raises(UnusableFile, match=how):
         watched_certificate(files).current()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "gone"), [("--tls", "cert"), ("--mesh", "key"), ("--tls", "ca")]
+)
+def test_a_file_that_is_missing_is_told_with_its_option(tmp_path: Path, prefix: str, gone: str):
+    paths = {name: tmp_path / name for name in ("cert", "key", "ca")}
+    for name, path in paths.items():
+        if name != gone:
+            path.touch()
+    files = TlsFiles(**paths, options=prefix)
+    with pytest.raises(UnusableFile, match=f"^{prefix}-{gone} .*{gone} can't be read: No such"):
+        watched_certificate(files).current()

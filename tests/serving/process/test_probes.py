@@ -87,5 +87,7 @@ async def test_the_services_are_as_ready_as_the_process(launch: Launch, connect:
 async def test_a_probe_port_that_is_taken_is_named(launch: Launch):
     taken = (await launch(*ON_A_PORT, until="probes")).address
     second = await launch("--probe-address", taken, until="cannot start")
-    assert second.log[-1]["reason"].startswith(f"cannot answer probes on {taken}: ")
+    assert second.log[-1]["reason"].startswith(
+        f"cannot answer probes on {taken} (--probe-address): "
+    )
     assert await second.ended() == 1

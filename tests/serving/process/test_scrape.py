@@ -125,7 +125,7 @@ async def test_port_that_is_taken_ends_the_process_with_the_reason(launch: Launc
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = await launch("--metrics-address", str(port), until="cannot start")
-        assert f"127.0.0.1:{port}" in process.log[-1]["reason"]
+        assert f"127.0.0.1:{port} (--metrics-address)" in process.log[-1]["reason"]
         assert await process.ended() == 1
 
 

@@ -26,6 +26,21 @@ class TlsFiles:
     cert: Path
     key: Path
     ca: Path | None
+    options: str = "--tls"
+    """What the names of their options begin with, for messages."""
+
+    def read(self) -> tuple[bytes, bytes, bytes | None]:
+        """Return the contents of ``cert``, ``key`` and ``ca``. Raises ``UnusableFile``, which names
+        the option."""
+        ca = None if self.ca is None else self._bytes("ca", self.ca)
+        return self._bytes("cert", self.cert), self._bytes("key", self.key), ca
+
+    def _bytes(self, of: str, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            why = error.strerror or error
+            raise UnusableFile(f"{self.options}-{of} {path} can't be read: {why}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +128,7 @@ def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfigurat
 
 
 def _read(files: TlsFiles) -> Certificate:
-    chain, key = files.cert.read_bytes(), files.key.read_bytes()
-    ca = None if files.ca is None else files.ca.read_bytes()
+    chain, key, ca = files.read()
     ends = ends_of({files.cert: chain} | ({files.ca: ca} if files.ca and ca else {}))
     leaf, *_ = x509.load_pem_x509_certificates(chain)
     try:

@@ -125,7 +125,9 @@ def _open(scrape: Scrape, host: str, port: int) -> None:
     try:
         address = scrape.listen(host, port)
     except OSError as error:
-        raise CannotStart(f"cannot serve metrics on {host}:{port}: {error}") from error
+        raise CannotStart(
+            f"cannot serve metrics on {host}:{port} (--metrics-address): {error}"
+        ) from error
     log.info("metrics", extra={"address": address})
 
 
@@ -134,7 +136,9 @@ async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
     try:
         address = await probes.listen(host, port)
     except OSError as error:
-        raise CannotStart(f"cannot answer probes on {host}:{port}: {error}") from error
+        raise CannotStart(
+            f"cannot answer probes on {host}:{port} (--probe-address): {error}"
+        ) from error
     log.info("probes", extra={"address": address})
 
 
