@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from tests.k8s.checks import metrics
+from tests.k8s.checks import certificates, metrics
 from tests.k8s.checks.every import CHECKS
 from tests.k8s.rendering import NAMES, changed, manifests, together
 from tests.k8s.tools import REPOSITORY, needs_tools
@@ -21,18 +21,23 @@ def test_it_hangs_together(name):
     assert [problem for check in CHECKS for problem in check(built)] == []
 
 
-def test_scalers_of_another_namespace_ask_for_its_series_as_the_docs_say():
+def test_scalers_and_certificates_of_another_namespace_name_it_as_the_docs_say():
     (shown,) = re.findall(
         r"```yaml\n(namespace: mesh-b\n.*?)```",
         (REPOSITORY / "docs/kubernetes.md").read_text(),
         re.DOTALL,
     )
-    components = ("gateway", "autoscaling", "autoscaling-gateway", "plaintext")
+    components = ("gateway", "autoscaling", "autoscaling-gateway", "tls-cert-manager")
     built = together(components, yaml.safe_load(shown))
     assert list(built.of("Namespace")) == ["mesh-b"]
     assert len(list(metrics.triggers(built))) > 1
     assert list(metrics.queries(built)) == []
-    assert list(metrics.queries(together(components, {"namespace": "mesh-b"})))
+    assert list(certificates.certificates(built)) == []
+    unaltered = together(components, {"namespace": "mesh-b"})
+    assert list(metrics.queries(unaltered))
+    assert len(list(certificates.certificates(unaltered))) == 2
+    # Whatever of it an overlay has no use for is passed over.
+    assert together(("plaintext",), yaml.safe_load(shown)).pods
 
 
 @pytest.mark.parametrize("name", NAMES)

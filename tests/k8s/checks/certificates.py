@@ -53,5 +53,13 @@ def certificates(manifests: Manifests) -> Iterator[str]:
         host = host_of(role, trust_domain_of(spec["uris"][0]) or TRUST_DOMAIN)
         if role != CLIENT and host not in spec["dnsNames"]:
             yield f"Certificate {name}: must be for {host}"
-        if role in {"orchestrator", "gateway"} and role not in spec["dnsNames"]:
-            yield f"Certificate {name}: must be for {role}, as clients call it"
+        if role in {"orchestrator", "gateway"}:
+            called = {f"{role}{end}" for end in ("", *_ends(manifests))}
+            if missing := called - {*spec["dnsNames"]}:
+                yield f"Certificate {name}: must be for {sorted(missing)}, as clients call it"
+
+
+def _ends(manifests: Manifests) -> Iterator[str]:
+    """What follows the name of a Service for clients of other namespaces."""
+    for namespace in manifests.of("Namespace"):
+        yield from (f".{namespace}.svc", f".{namespace}.svc.cluster.local")
