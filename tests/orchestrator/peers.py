@@ -119,10 +119,11 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         self._held: dict[bytes, list[int]] = {}
         self._server: grpc.aio.Server | None = None
 
-    async def start(self) -> None:
-        """Listen, at the address of the last time if there was one."""
+    async def start(self, process_id: str = "") -> None:
+        """Listen, at the address of the last time if there was one; as a new process unless it is
+        told its ``process_id``."""
         self._health = health.aio.HealthServicer()
-        self.process_id = uuid4().hex
+        self.process_id = process_id or uuid4().hex
         options = [("grpc.so_reuseport", 0)]
         interceptors = [CallInterceptor()]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)

@@ -24,6 +24,7 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool import replica_pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
+from specmesh.orchestrator.replicas.retries.attempts import MAX_ATTEMPTS
 from specmesh.orchestrator.strategies.commands import Draft, Verify
 from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.serving.errors import (
@@ -427,24 +428,23 @@ class Unreachable(Verifier):
         return await super()._receive(request)
 
     async def _reconnect(self, what: str) -> None:
-        process_id = self.process_id
         await self.die()
-        if what == "gone":
-            return
-        await self.start()
-        if what == "connection":
-            self.process_id = process_id
+        if what != "gone":
+            await self.start(self.process_id if what == "connection" else "")
 
 
 @pytest.mark.parametrize(
     "breaks",
     [
-        (["connection"] * 3, ["connection"] * 3),
+        (["connection"] * 3, ["connection"] * 2),
         (["connection"], ["connection"], ["connection"]),
         (["process", "connection"], ["connection", "connection"]),
     ],
 )
 async def test_request_is_not_to_blame_for_connections_that_break(connect, breaks):
+    # Which replica is back first, and so how many of them the call meets, is chance. After as many
+    # failures as this it would be given up without any blame.
+    assert sum(map(len, breaks)) < MAX_ATTEMPTS
     mesh = (await connect([Unreachable(*each) for each in breaks])).mesh
     assert await asyncio.wait_for(verified(calls_on(mesh)), 10) == (2, SAID[2])
 
