@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from math import inf
+
+from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
 
+_TIMES = ("queue_ms", "forward_ms", "grammar_ms", "computed_at_s")
+
 
 def read_cost(message: cost_pb2.ComputeCost, max_tokens: int | None = None) -> ReplicaCost:
-    """Return the cost in ``message``; a call that has ``max_tokens`` cannot have computed more."""
+    """Return the cost in ``message``; a call that has ``max_tokens`` cannot have computed more.
+
+    Raises ``InvalidField`` for a time that is negative or not finite: all answers learn from it.
+    """
+    for name in _TIMES:
+        if not 0 <= getattr(message, name) < inf:
+            raise InvalidField(f"cost.{name}", "must be finite and at least 0")
     num_computed = message.num_computed_tokens
     return ReplicaCost(
         queue_s=message.queue_ms / 1e3,

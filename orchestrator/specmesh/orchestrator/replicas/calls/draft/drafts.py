@@ -9,17 +9,21 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Distribution
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
+from specmesh.orchestrator.replicas.calls.costs import read_cost
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
 from specmesh.serving.codec.wire import check_tokens, read_choices, read_distributions
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPart:
-    """One message of a draft: the whole ``tree`` so far and, by parent of the new nodes, the
-    ``distributions`` they were drawn from and the drafter's likeliest tokens (``choices``)."""
+    """One message of a draft: the whole ``tree`` so far, by parent of the new nodes the
+    ``distributions`` they were drawn from and the drafter's likeliest tokens (``choices``), and
+    what the nodes ``cost``."""
 
     tree: TokenTree
     distributions: dict[int, Distribution]
     choices: dict[int, TopK]
+    cost: ReplicaCost
 
 
 def read_part(
@@ -27,7 +31,8 @@ def read_part(
 ) -> DraftPart:
     """Parse the nodes that ``response`` adds to ``tree``.
 
-    Raises ``InvalidField`` for anything that the target could not verify.
+    Raises ``InvalidField`` for anything that the target could not verify, and for a cost that is
+    none.
     """
     check_tokens("token_ids", response.token_ids, vocab_size)
     distributions = {}
@@ -38,6 +43,7 @@ def read_part(
         tree.extend(response.token_ids, response.parents),
         distributions,
         read_choices(response.choices, response.entropies, vocab_size),
+        read_cost(response.cost),
     )
 
 

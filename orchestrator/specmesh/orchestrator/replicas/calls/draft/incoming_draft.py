@@ -11,11 +11,10 @@ import grpc
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
-from specmesh.orchestrator.replicas.calls.costs import read_cost
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls.draft.drafts import DraftPart, read_part
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.latencies.observations import TimedDraft
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedDraft
 from specmesh.orchestrator.replicas.transport.inbox import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Draft
@@ -83,12 +82,12 @@ class IncomingDraft:
 
     def _read(self, response: drafter_pb2.DraftResponse) -> Drafted:
         now = _now()
-        if response.cost.forward_ms or not response.HasField("cost"):
+        size, part = len(self._tree), self._part(response)
+        if part.cost.forward_s or not response.HasField("cost"):
             self._learn(now - self._waiting_since)
         self._num_levels += self._command.levels_per_message
-        size, part = len(self._tree), self._part(response)
         self._tree = part.tree
-        self._observe(response.cost, size)
+        self._observe(part.cost, size)
         self._waiting_since = now
         return Drafted(
             task=self._command.task,
@@ -116,10 +115,10 @@ class IncomingDraft:
             log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
-    def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:
+    def _observe(self, cost: ReplicaCost, size: int) -> None:
         """Record the time of the levels added to ``size`` nodes."""
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
-        draft = TimedDraft(num_levels, num_nodes, read_cost(cost))
+        draft = TimedDraft(num_levels, num_nodes, cost)
         self._request.mesh.latencies.drafted(self._peer.kind, draft)
 
 

@@ -20,11 +20,13 @@ from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify.next_drafts import (
     read_next_draft,
     write_next_draft,
 )
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
 from specmesh.orchestrator.replicas.pool.examination import METHOD
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.transport.exchange import Sent
@@ -100,6 +102,8 @@ class VerifyAttempt:
         """Further tokens that the call asks for."""
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
+        self.cost = ReplicaCost()
+        """What the latest verdict cost, without the draft of the replica's heads."""
         self._first_span_id = ""
 
     @property
@@ -260,6 +264,7 @@ class VerifyAttempt:
             if response.has_more and not self._command.num_further:
                 raise InvalidField("has_more", "promises what was not asked for")
             verdict = read_verdict(response, self._asked)
+            self.cost = read_cost(response.cost, self.num_held_tokens + self.num_sent_tokens)
         except InvalidField as error:
             log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
@@ -272,15 +277,16 @@ class VerifyAttempt:
         return replace(verified, verdict=self._chain.in_tree(verdict), tried=self._chain.nodes)
 
     def _draft(self, response: verifier_pb2.VerifyResponse) -> Drafted | None:
-        """Return the draft of the replica's heads. An invalid draft is dropped, because the verdict
-        is good without it."""
-        shared = self._request
+        """Return the draft of the replica's heads. A draft that is invalid or was not asked for is
+        dropped, because the verdict is good without it."""
+        shared, drafted = self._request, None
         try:
-            return read_next_draft(response, self._command, shared.sampling, shared.vocab_size)
+            drafted = read_next_draft(response, self._command, shared.sampling, shared.vocab_size)
         except InvalidField as error:
             log.warning("bad draft", extra={**self.peer.log_fields, "reason": str(error)})
+        if drafted is None:
             response.ClearField("next_draft")
-            return None
+        return drafted
 
     def _describe(
         self, span: Span, response: verifier_pb2.VerifyResponse, verified: Verified

@@ -6,7 +6,6 @@ import asyncio
 
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.admission.room import Spent
-from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
@@ -36,8 +35,7 @@ class VerifyLearning:
     ) -> float:
         """Learn from the answer to ``attempt``; return the attempt's pace. The first attempt of the
         verification ``began`` then."""
-        now = asyncio.get_running_loop().time()
-        cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
+        now, cost = asyncio.get_running_loop().time(), attempt.cost
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
         waited_s = self._waited_s(attempt.peer, cost, now)
