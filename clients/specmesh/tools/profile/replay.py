@@ -20,7 +20,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls.draft.drafts import read_part
+from specmesh.orchestrator.replicas.calls.draft.drafts import DraftLimits, read_part
 from specmesh.orchestrator.replicas.calls.verify.next_drafts import (
     read_next_draft,
     write_next_draft,
@@ -140,11 +140,12 @@ class _Replay:
             growth=write_growth(command.growth),
         )
         timed = await self._line.draft(self._prefix, request)
-        tree = EMPTY
+        tree, limits = EMPTY, DraftLimits.of(request, EMPTY)
         choices: dict[int, TopK] = {}
         with self._working():
             for message in timed.messages:
-                part = read_part(message, tree, self._vocab_size, self._text.sampling.mode)
+                mode = self._text.sampling.mode
+                part = read_part(message, tree, limits, self._vocab_size, mode)
                 tree, choices = part.tree, choices | part.choices
         return Drafted(command.task, tree.token_ids, tree.parents, {}, last=True, choices=choices)
 

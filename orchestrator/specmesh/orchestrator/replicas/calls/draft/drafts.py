@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
@@ -12,6 +13,19 @@ from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
 from specmesh.serving.codec.wire import check_tokens, read_choices, read_distributions
+
+
+class DraftLimits(NamedTuple):
+    """The most nodes of a draft's whole tree, and the most tokens that lead to a new one."""
+
+    num_nodes: int
+    depth: int
+
+    @classmethod
+    def of(cls, request: drafter_pb2.DraftRequest, tree: TokenTree) -> DraftLimits:
+        """Return what ``request``, which gives ``tree``, allows."""
+        deepest = max(map(tree.depth, request.from_nodes), default=0)
+        return cls(len(tree) + most_nodes(request, request.depth), deepest + request.depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +40,40 @@ class DraftPart:
     cost: ReplicaCost
 
 
+def most_nodes(request: drafter_pb2.DraftRequest, num_levels: int) -> int:
+    """Return the most nodes that ``num_levels`` of the draft may add."""
+    if request.HasField("growth"):
+        return request.growth.max_nodes
+    num_from = len(request.from_nodes) or 1
+    if request.HasField("shape"):
+        return sum(request.shape.num_children) * num_from
+    return num_levels * num_from
+
+
 def read_part(
-    response: drafter_pb2.DraftResponse, tree: TokenTree, vocab_size: int, mode: AcceptanceMode
+    response: drafter_pb2.DraftResponse,
+    tree: TokenTree,
+    limits: DraftLimits,
+    vocab_size: int,
+    mode: AcceptanceMode,
 ) -> DraftPart:
     """Parse the nodes that ``response`` adds to ``tree``.
 
-    Raises ``InvalidField`` for anything that the target could not verify, and for a cost that is
-    none.
+    Raises ``InvalidField`` for anything that the target could not verify or that ``limits`` forbid,
+    and for a cost that is none.
     """
     check_tokens("token_ids", response.token_ids, vocab_size)
+    whole = tree.extend(response.token_ids, response.parents)
+    deepest = max(whole.depths[len(tree) + 1 :], default=0)
+    # Verifiers would refuse it, and nobody could tell whose fault that is.
+    if len(whole) > limits.num_nodes or deepest > limits.depth:
+        raise InvalidField("token_ids", "more than was asked for")
     distributions = {}
     if mode is AcceptanceMode.REJECTION:
         distributions = read_distributions(response.draft_distributions)
         _check_draws(response, distributions, vocab_size)
     return DraftPart(
-        tree.extend(response.token_ids, response.parents),
+        whole,
         distributions,
         read_choices(response.choices, response.entropies, vocab_size),
         read_cost(response.cost),

@@ -12,7 +12,12 @@ import grpc
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls.draft.drafts import DraftPart, read_part
+from specmesh.orchestrator.replicas.calls.draft.drafts import (
+    DraftLimits,
+    DraftPart,
+    most_nodes,
+    read_part,
+)
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedDraft
 from specmesh.orchestrator.replicas.transport.inbox import call_error
@@ -49,7 +54,8 @@ class IncomingDraft:
         # The first message takes longer if the drafter must compute tokens of the prefix.
         self._num_sent = len(asked.prefix.token_ids) + len(asked.tree.token_ids)
         self._num_held = asked.prefix.base_length
-        self._num_drafted = _most_in_a_message(asked)
+        self._num_drafted = most_nodes(asked, asked.levels_per_message)
+        self._limits = DraftLimits.of(asked, command.tree)
 
     @property
     def tree(self) -> TokenTree:
@@ -109,8 +115,8 @@ class IncomingDraft:
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
         """Parse a message; an invalid one counts as the drafter's failure and ends the draft."""
         try:
-            shared = self._request
-            return read_part(response, self._tree, shared.vocab_size, shared.sampling.mode)
+            shared = self._request.vocab_size, self._request.sampling.mode
+            return read_part(response, self._tree, self._limits, *shared)
         except InvalidField as error:
             log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
@@ -120,15 +126,6 @@ class IncomingDraft:
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
         draft = TimedDraft(num_levels, num_nodes, cost)
         self._request.mesh.latencies.drafted(self._peer.kind, draft)
-
-
-def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:
-    """Return the most nodes that one message of the draft may add."""
-    if request.HasField("growth"):
-        return request.growth.max_nodes
-    if request.HasField("shape"):
-        return sum(request.shape.num_children) * len(request.from_nodes)
-    return request.levels_per_message * len(request.from_nodes)
 
 
 def _num_levels(tree: TokenTree, size: int) -> int:

@@ -6,7 +6,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.replicas.calls.draft.drafts import read_part
+from specmesh.orchestrator.replicas.calls.draft.drafts import DraftLimits, read_part
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
@@ -35,13 +35,15 @@ def read_next_draft(
 ) -> Drafted | None:
     """Return the draft that came with the answer to ``command``; None without one.
 
-    Raises ``InvalidField`` for anything that the target could not verify, and for a tree if a chain
-    was requested.
+    Raises ``InvalidField`` for anything that the target could not verify or that was not asked for,
+    such as a tree in place of a chain.
     """
     asked = command.next_draft
     if asked is None or not response.HasField("next_draft"):
         return None
-    part = read_part(response.next_draft, EMPTY, vocab_size, sampling.mode)
+    num_nodes = asked.depth if asked.growth is None else asked.growth.max_nodes
+    limits = DraftLimits(num_nodes, asked.depth)
+    part = read_part(response.next_draft, EMPTY, limits, vocab_size, sampling.mode)
     if asked.growth is None and not part.tree.is_chain:
         raise InvalidField("next_draft.parents", "is not a chain")
     return Drafted(
