@@ -40,6 +40,16 @@ async def test_each_has_its_own_cost(load, serve):
         assert each.cost.queue_ms == 0
 
 
+async def test_they_are_numbered(load, serve):
+    model = load()
+    model.description = replace(model.description, end_of_text_ids=())
+    async with serve(model) as channel:
+        told = await all_answers(channel, asked())
+        (only,) = await all_answers(channel, _one(whole()))
+    assert [each.number for each in told] == [*range(1, NUM_FURTHER + 2)]
+    assert only.number == 0
+
+
 async def test_earlier_logits_are_not_kept_meanwhile(load, serve):
     model = load()
     forward = model.forward

@@ -217,12 +217,13 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         """The verdict, and further tokens."""
         response = await self.Verify(request, context)
         prefix = self._resolve(request.prefix) if self.decodes_on else []
-        for _ in range(request.num_further_tokens if self.decodes_on else 0):
-            response.has_more = True
+        for number in range(1, 1 + request.num_further_tokens if self.decodes_on else 1):
+            response.number, response.has_more = number, True
             yield response
             await self._play(self.further_faults.popleft() if self.further_faults else passing)
             prefix = self._resolve(tokens_pb2.Prefix(token_ids=[*prefix, response.next_token_id]))
             response = self._verdict(prefix, request)
+            response.number = number + 1
         yield response
 
     def _verdict(self, prefix, request) -> verifier_pb2.VerifyResponse:

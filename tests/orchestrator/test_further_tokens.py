@@ -144,6 +144,48 @@ async def test_a_replica_that_promises_more_than_was_asked_for_is_not_believed(c
     assert len(verifiers[0].requests) < 10
 
 
+class Stuttering(Verifier):
+    """Sends the fourth of its responses to a request twice, or not at all."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.decodes_on = True
+        self.times = times
+
+    async def _responses(self, request, context):
+        number = 0
+        async for response in super()._responses(request, context):
+            number += 1
+            for _ in range(self.times if number == 4 else 1):
+                yield response
+
+
+@pytest.mark.parametrize("times", [0, 2])
+async def test_a_response_that_is_missing_or_comes_twice_is_noticed(connect, serve, times):
+    bad, good = Stuttering(times), decoding()
+    bad.cost.forward_ms = 2.0
+    stub = await serve(await connect([bad, good]))
+    message = asked({"temperature": 0})
+    for _ in range(3):
+        assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert any(each.num_further_tokens > 3 for each in bad.requests)
+
+
+async def test_responses_of_older_replicas_have_no_numbers(connect, serve):
+    class Older(Verifier):
+        async def _responses(self, request, context):
+            async for response in super()._responses(request, context):
+                response.number = 0
+                yield response
+
+    verifier = Older()
+    verifier.decodes_on, verifier.cost.forward_ms = True, 2.0
+    stub = await serve(await connect([verifier]))
+    message = asked({"temperature": 0})
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert len(verifier.requests) == 2
+
+
 async def test_a_series_of_tokens_counts_as_held_only_once_it_has_ended(
     connect, serve, monkeypatch
 ):

@@ -111,6 +111,7 @@ class Verification:
         tokens: list[int] = []
         while True:
             tokens.append(response.next_token_id)
+            response.number = len(tokens)
             response.has_more = not (
                 len(tokens) > num_further or job.others_wait or tokens[-1] in end_of_text_ids
             )

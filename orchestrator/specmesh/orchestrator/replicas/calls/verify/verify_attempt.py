@@ -263,6 +263,8 @@ class VerifyAttempt:
         try:
             if response.has_more and not self._command.num_further:
                 raise InvalidField("has_more", "promises what was not asked for")
+            if response.number not in (0, self.num_verdicts + 1):
+                raise InvalidField("number", f"must be {self.num_verdicts + 1}")
             verdict = read_verdict(response, self._asked)
             self.cost = read_cost(response.cost, self.num_held_tokens + self.num_sent_tokens)
         except InvalidField as error:
