@@ -106,7 +106,17 @@ SAMPLING = [
         {"banned_sequences": [{"token_ids": [5]}] * (most.MAX_BANNED_SEQUENCES + 1)},
         "banned_sequences",
     ),
+    (
+        {
+            "banned_sequences": [
+                {"token_ids": divmod(n, 16)} for n in range(most.MAX_BANNED_SEQUENCES)
+            ],
+            "bad_words": ["hello"],
+        },
+        "banned_sequences",
+    ),
     ({"bad_words": ["a", ""]}, "bad_words[1]"),
+    ({"bad_words": ["a", "東" * most.MAX_BANNED_SEQUENCE]}, "bad_words[1]"),
     ({"bad_words": ["a" * (most.MAX_BAD_WORD_CHARS + 1)]}, "bad_words[0]"),
     ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
     ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),

@@ -12,6 +12,8 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.admission.request_limits import (
     MAX_BAD_WORD_CHARS,
     MAX_BAD_WORDS,
+    MAX_BANNED_SEQUENCE,
+    MAX_BANNED_SEQUENCES,
     SEED_BITS,
 )
 from specmesh.orchestrator.replicas.target import Target
@@ -37,6 +39,9 @@ def settle_sampling(
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     banned = {*sampling.banned_sequences, *_sequences_of(given, target.tokenizer)}
+    if len(banned) > MAX_BANNED_SEQUENCES:
+        reason = f"has more than {MAX_BANNED_SEQUENCES}, with the two that each bad word makes"
+        raise InvalidField("sampling.banned_sequences", reason)
     sampling = replace(sampling, banned_sequences=tuple(sorted(banned)))
     num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
     if num_own > num_prompt:
@@ -80,6 +85,9 @@ def _sequences_of(
             tokens = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
             if not tokens:
                 raise InvalidField(field, "has no tokens")
+            if len(tokens) > MAX_BANNED_SEQUENCE:
+                reason = f"becomes {len(tokens)} tokens; at most {MAX_BANNED_SEQUENCE}"
+                raise InvalidField(field, reason)
             yield tokens
 
 
