@@ -11,6 +11,7 @@ from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.v1 import sampling_pb2
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_FURTHER_TOKENS,
+    MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
@@ -129,6 +130,8 @@ def wrong_verifications(engine: Engine) -> Wrong:
     wrong = {**COMMON, **_beyond(engine)}
     if engine.can(MODEL_FEATURE_REJECTION_MODE):
         wrong |= _distributions(engine.info.vocab_size)
+    if engine.can(MODEL_FEATURE_LOGIT_PROCESSING):
+        wrong |= _choices(engine.info.vocab_size)
     if engine.can(MODEL_FEATURE_LOGPROBS):
         wrong["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
     if engine.can(MODEL_FEATURE_NODE_LOGPROBS):
@@ -166,6 +169,29 @@ def _beyond(engine: Engine) -> Wrong:
         "tree_beyond_context": (
             prefix(token_ids=[1] * (limit - 2)) | tree([1, 2, 3], [0, 1, 2]),
             "prefix",
+        ),
+    }
+
+
+def _choices(vocab_size: int) -> Wrong:
+    """Tokens that are not there, and parameters that leave none to choose from."""
+    allowed, banned = "sampling.allowed_token_ids", "sampling.banned_token_ids"
+    outside = [2**32 - 1]
+    return {
+        "allowed_outside_vocabulary": (sampling(allowed_token_ids=outside), f"{allowed}[0]"),
+        "banned_outside_vocabulary": (sampling(banned_token_ids=[1, vocab_size]), f"{banned}[1]"),
+        "biased_outside_vocabulary": (
+            sampling(logit_bias={vocab_size: 1.0}),
+            f"sampling.logit_bias[{vocab_size}]",
+        ),
+        "sequence_outside_vocabulary": (
+            sampling(banned_sequences=[{"token_ids": outside}]),
+            "sampling.banned_sequences[0].token_ids[0]",
+        ),
+        "no_token_left": (sampling(allowed_token_ids=[5], banned_token_ids=[5]), allowed),
+        "no_token_left_at_first": (
+            sampling(allowed_token_ids=[5], min_tokens=2, end_token_ids=[5]),
+            allowed,
         ),
     }
 

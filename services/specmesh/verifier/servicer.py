@@ -29,6 +29,7 @@ from specmesh.inference.service.accounts import (
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.codec.kept_sampling import kept_sampling
+from specmesh.serving.codec.token_choice import check_choice, check_ids
 from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
@@ -131,8 +132,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self, request: verifier_pb2.VerifyRequest, *, further: bool = True
     ) -> Verification:
         """Return what ``request`` asks for; without ``further`` tokens, it asks for none."""
-        sampling = kept_sampling(request.sampling)
-        tree = read_tree(request.tree, self._model.description.vocab_size)
+        sampling, vocab_size = kept_sampling(request.sampling), self._model.description.vocab_size
+        if sampling.changes_logits:
+            check_ids(sampling, vocab_size)
+            check_choice(sampling, vocab_size)
+        tree = read_tree(request.tree, vocab_size)
         self._check_shape(tree)
         distributions = read_distributions(request.tree.draft_distributions)
         num_bonus_candidates = _num_bonus_candidates(request)

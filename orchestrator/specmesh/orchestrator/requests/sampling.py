@@ -18,7 +18,8 @@ from specmesh.orchestrator.admission.request_limits import (
 )
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.stopping import Stopping
-from specmesh.serving.codec.wire import check_tokens, read_sampling
+from specmesh.serving.codec.token_choice import check_choice, check_ids
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.v1 import sampling_pb2
 
 
@@ -49,7 +50,7 @@ def settle_sampling(
         raise InvalidField("sampling.num_prompt_tokens", reason)
     if not sampling.needs_processing:
         return replace(sampling, num_prompt_tokens=0)
-    _check_ids(sampling, target.info.vocab_size)
+    check_ids(sampling, target.info.vocab_size)
     if sampling.grammar is not None and stopping.ignore_end_of_text:
         reason = "excludes sampling.grammar: a text that is complete must end"
         raise InvalidField("stopping.ignore_end_of_text", reason)
@@ -61,7 +62,7 @@ def settle_sampling(
         if not stopping.ignore_end_of_text:
             ends.update(target.info.end_of_text_ids)
         sampling = replace(sampling, end_token_ids=tuple(sorted(ends)))
-    _check_choice(sampling, target.info.vocab_size)
+    check_choice(sampling, target.info.vocab_size)
     return sampling
 
 
@@ -89,26 +90,3 @@ def _sequences_of(
                 reason = f"becomes {len(tokens)} tokens; at most {MAX_BANNED_SEQUENCE}"
                 raise InvalidField(field, reason)
             yield tokens
-
-
-def _check_ids(sampling: Sampling, vocab_size: int) -> None:
-    """Raise ``InvalidField`` for an id outside the vocabulary."""
-    for token, _ in sampling.logit_bias:
-        if token >= vocab_size:
-            reason = f"is outside the vocabulary of {vocab_size}"
-            raise InvalidField(f"sampling.logit_bias[{token}]", reason)
-    check_tokens("sampling.allowed_token_ids", sampling.allowed_token_ids, vocab_size)
-    check_tokens("sampling.banned_token_ids", sampling.banned_token_ids, vocab_size)
-    for at, sequence in enumerate(sampling.banned_sequences):
-        check_tokens(f"sampling.banned_sequences[{at}].token_ids", sequence, vocab_size)
-
-
-def _check_choice(sampling: Sampling, vocab_size: int) -> None:
-    """Raise ``InvalidField`` if no token may be generated."""
-    banned = {*sampling.banned_token_ids, *sampling.end_token_ids}
-    allowed = set(sampling.allowed_token_ids)
-    if not allowed and len(banned) < vocab_size:
-        return
-    if allowed <= banned:
-        field = "allowed_token_ids" if sampling.allowed_token_ids else "banned_token_ids"
-        raise InvalidField(f"sampling.{field}", "leaves no token that may be generated")
