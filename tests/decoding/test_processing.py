@@ -183,6 +183,15 @@ def test_banned_sequences_are_not_heeded_where_nothing_would_be_left():
     assert set(np.flatnonzero(np.isfinite(processed(row(), **fields)))) == {9}
 
 
+@pytest.mark.parametrize("size", [50, 20_000])
+@pytest.mark.parametrize("temperature", [1e-6, 1e-37, 1e-40])
+def test_a_tiny_temperature_leaves_the_likeliest_as_the_typical_one(size, temperature):
+    for dtype in (np.float32, np.float64):
+        logits = row(size=size).astype(dtype)
+        found = warp(logits, Sampling(temperature=temperature, seed=1, typical_p=0.5))
+        assert found.token_ids.tolist() == [logits.argmax()]
+
+
 def test_a_request_that_changes_nothing_costs_nothing():
     logits = row()
     assert processed(logits) is logits

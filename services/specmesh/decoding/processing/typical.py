@@ -26,7 +26,8 @@ def most_typical(row: LogitsRow, share: float) -> LogitsRow:
     weights = np.exp(logs)
     total, entropy = row.total_and_entropy()
     distances = np.abs(np.add(logs, entropy - math.log(total), out=logs), out=logs)
-    buckets = np.minimum(distances * _PER_NAT, _BUCKETS - 1).astype(np.intp)
+    # Bounded first, since the product may overflow.
+    buckets = (np.minimum(distances, (_BUCKETS - 1) / _PER_NAT) * _PER_NAT).astype(np.intp)
     mass = np.bincount(buckets, weights, minlength=_BUCKETS).cumsum()
     goal = share * float(mass[-1])
     last = min(int(mass.searchsorted(goal)), _BUCKETS - 1)
