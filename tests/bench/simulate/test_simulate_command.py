@@ -226,3 +226,10 @@ def test_counts_that_cannot_be_fitted_are_refused(counts):
 
 def test_the_hit_rate_of_no_rounds_is_0():
     assert SimulatedRounds().hit_rate == 0
+
+
+def test_nothing_is_compared_where_an_answer_is_too_short_for_drafts():
+    arguments = ("branches", "--tokens", 1, "--workers", 1)
+    points = found(*arguments)["figure_12"]["points"]
+    assert {point["compute_factor"] for point in points} == {None}
+    assert "–" in simulate(*arguments).output

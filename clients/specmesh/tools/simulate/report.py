@@ -92,11 +92,12 @@ def branches(found: Found, console: Console) -> None:
         *("n", "tokens/s, one branch", "tokens/s, all", "times as many drafted tokens"),
     )
     for point in found["figure_12"]["points"]:
+        factor = point["compute_factor"]
         figure.add_row(
             str(point["n"]),
             f"{point['branch_tokens_per_s']:.2f}",
             f"{point['exhaustive_tokens_per_s']:.2f}",
-            f"{point['compute_factor']:.1f}",
+            "–" if factor is None else f"{factor:.1f}",
         )
     console.print(figure)
     _files(found, console)

@@ -64,8 +64,11 @@ class ExhaustivePoint:
     exhaustive_drafter_compute: float
 
     @property
-    def compute_factor(self) -> float:
-        """Return how many times as many tokens the exhaustive method drafts."""
+    def compute_factor(self) -> float | None:
+        """Return how many times as many tokens the exhaustive method drafts; None if one branch
+        drafts none."""
+        if not self.branch_drafter_compute:
+            return None
         return self.exhaustive_drafter_compute / self.branch_drafter_compute
 
 
