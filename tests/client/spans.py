@@ -73,10 +73,16 @@ def verification(caller, num_drafted, num_accepted, n=1):
     return [replace(out, attributes=counts), served]
 
 
-def draft(caller, depth, n=1):
-    """A call of the drafter that was answered in full."""
+def draft(caller, depth, n=1, asked=None):
+    """A call of the drafter that was answered with a chain of ``depth``, of as many levels as were
+    asked for unless ``asked`` is given."""
     out, served = call("draft", DRAFTER, caller, caller, n, forward_ms=caller[1] - caller[0])
-    return [replace(out, attributes={"specmesh.draft.depth": depth}), served]
+    attributes = {
+        "specmesh.draft.depth": asked or depth,
+        "specmesh.tree.nodes": tuple(range(1, depth + 1)),
+        "specmesh.tree.parents": tuple(range(depth)),
+    }
+    return [replace(out, attributes=attributes), served]
 
 
 def committed_round(start, end, num_tokens, n=1):

@@ -30,6 +30,17 @@ def test_latencies_are_medians_over_the_calls_that_were_answered():
     assert (times.verify_ms, times.target_ms) == (12, 12)
 
 
+def test_a_drafters_step_is_one_of_the_levels_that_came():
+    spans = [
+        *ANSWER,
+        *draft((0, 8), 2, asked=8),
+        *draft((8, 20), 0, n=2, asked=8),
+        *verification((24, 36), 2, 2),
+    ]
+    times = latencies(spans)
+    assert (times.draft_ms, times.drafter_step_ms) == (8, 4)
+
+
 def test_without_drafts_there_are_no_latencies():
     assert latencies([*ANSWER, *verification((24, 36), 0, 0)]) is None
 

@@ -14,6 +14,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
 from specmesh.serving import conventions as names
+from specmesh.traces.analysis.speculation import num_levels
 from specmesh.traces.intervals import Interval, length_ms, union
 from specmesh.traces.spans import Node, Span, SpanKind, servers_of
 from specmesh.traces.trace import Trace
@@ -131,7 +132,7 @@ class _Reader:
             verifications=verifications,
             drafter_level_s=levels_s,
             heads_level_s=heads_levels_s,
-            heads_depth=max(map(_depth, self._trees(known))) if heads_levels_s else 0,
+            heads_depth=max(map(num_levels, self._trees(known))) if heads_levels_s else 0,
             hop_s=self._hop_s(),
             num_verifiers=self._num_verifiers(),
             speculation_s=speculation_s,
@@ -198,19 +199,19 @@ class _Reader:
         for call in self._spans:
             if call.name != names.DRAFT_SPAN:
                 continue
-            num_levels = _depth(call)
+            drafted = num_levels(call)
             for server in self._servers.get(call.span_id, ()):
-                if num_levels and not (call.was_cancelled or call.is_error):
-                    yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / num_levels
+                if drafted and not (call.was_cancelled or call.is_error):
+                    yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / drafted
 
     def _heads_levels(self) -> Iterator[float]:
         """Yield the time per level of heads: the draft of a verdict is what the next verification
         covers."""
         calls = [call for call, _ in self._answered(names.VERIFY_SPAN)]
         for call, following in pairwise(calls):
-            num_levels, heads_ms = _depth(following), call.number(names.HEADS_MS)
-            if num_levels and heads_ms:
-                yield heads_ms / 1e3 / num_levels
+            drafted, heads_ms = num_levels(following), call.number(names.HEADS_MS)
+            if drafted and heads_ms:
+                yield heads_ms / 1e3 / drafted
 
     def _hop_s(self) -> float:
         both = [
@@ -242,12 +243,3 @@ class _ServedCalls:
             span = self._served[index]
             if span is not but and span.end_ns > since_ns:
                 yield max(span.start_ns, since_ns), min(span.end_ns, until_ns)
-
-
-def _depth(call: Span) -> int:
-    """Return the number of levels of the tree of a draft or verification."""
-    depths: dict[int, int] = {}
-    nodes = call.numbers(names.TREE_NODES)
-    for node, parent in zip(nodes, call.numbers(names.TREE_PARENTS), strict=False):
-        depths[node] = depths.get(parent, 0) + 1
-    return max(depths.values(), default=0)

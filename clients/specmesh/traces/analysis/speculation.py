@@ -8,10 +8,11 @@ from statistics import median
 
 from specmesh.serving.conventions import (
     ACCEPTED,
-    DRAFT_DEPTH,
     DRAFT_SPAN,
     DRAFT_TOKENS,
     FORWARD_MS,
+    TREE_NODES,
+    TREE_PARENTS,
     VERIFY_SPAN,
 )
 from specmesh.traces.spans import Span, SpanKind, servers_of
@@ -34,7 +35,8 @@ class TracedLatencies:
 def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
     """Compute the latencies; None without answered drafts and verifications."""
     verifications = list(_answered(spans, VERIFY_SPAN))
-    drafts = list(_answered(spans, DRAFT_SPAN))
+    # A drafter without a guess answers with nothing.
+    drafts = [each for each in _answered(spans, DRAFT_SPAN) if num_levels(each[0])]
     if not verifications or not drafts:
         return None
     return TracedLatencies(
@@ -42,9 +44,19 @@ def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
         target_ms=median(server.number(FORWARD_MS) for _, server in verifications),
         draft_ms=median(call.duration_ms for call, _ in drafts),
         drafter_step_ms=median(
-            server.number(FORWARD_MS) / call.number(DRAFT_DEPTH) for call, server in drafts
+            server.number(FORWARD_MS) / num_levels(call) for call, server in drafts
         ),
     )
+
+
+def num_levels(call: Span) -> int:
+    """Count the levels of the tree that a draft brought, or that a verification covered; a draft
+    may end before the depth that was asked for."""
+    depths: dict[int, int] = {}
+    parents = call.numbers(TREE_PARENTS)
+    for node, parent in zip(call.numbers(TREE_NODES), parents, strict=False):
+        depths[node] = depths.get(parent, 0) + 1
+    return max(depths.values(), default=0)
 
 
 def accepted_counts(spans: Iterable[Span], num_draft_tokens: int) -> list[int]:
