@@ -32,7 +32,10 @@ PROFILE = Profile(
     costs=COSTS,
     accuracy={},
     acceptance=[
-        ProfiledAcceptance(Way("speculative", gamma), 0.0, expected_tokens(0.7, gamma), gamma)
+        ProfiledAcceptance(
+            *(Way("speculative", gamma), 0.0, expected_tokens(0.7, gamma), gamma),
+            levels=(1.0,) * gamma,
+        )
         for gamma in (2, 4)
     ],
     samples={},

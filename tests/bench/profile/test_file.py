@@ -103,6 +103,31 @@ def test_ways_without_rounds_or_tries_are_refused(field):
     assert refused.value.field == f"costs.observed.0.{field}"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [("acceptance", 0, "way"), ("costs", "observed", 0, "way"), ("costs", "orchestrating", 0)],
+)
+def test_strategies_that_do_not_exist_are_refused(path):
+    edited = json.loads(PROFILE.to_json())
+    place = edited
+    for name in path:
+        place = place[name]
+    place["strategy"] = "trees"
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(edited))
+    assert refused.value.field == ".".join(map(str, (*path, "strategy")))
+    assert refused.value.reason == "'trees' is not known"
+
+
+@pytest.mark.parametrize("change", [{"levels": []}, {"levels": [1.0] * 4}, {"nodes": 0.0}])
+def test_levels_are_those_of_the_drafts(change):
+    edited = json.loads(PROFILE.to_json())
+    edited["acceptance"][0] |= change
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(edited))
+    assert refused.value.field == "acceptance.0.levels"
+
+
 def test_a_known_answer_judges_a_tree():
     tree = TokenTree((7, 8, 9), (0, 0, 2))
     verdict = known_verdict(tree, (8, 9, 4))

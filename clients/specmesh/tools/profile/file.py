@@ -13,6 +13,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.tools.profile.law import Sample
 from specmesh.tools.profile.rounds import ProfiledAcceptance, ProfiledCosts
 
@@ -94,6 +95,11 @@ class Profile:
                 raise InvalidField(field, "must be finite and not negative")
         if not any(profile.costs.target.at_knots):
             raise InvalidField("costs.target.at_knots", "must not all be 0")
+        for field, strategy in _strategies(profile):
+            if strategy not in STRATEGIES:
+                raise InvalidField(f"{field}.strategy", f"{strategy!r} is not known")
+        for at, made in enumerate(profile.acceptance):
+            _check_levels(f"acceptance.{at}.levels", made)
         return profile
 
 
@@ -115,6 +121,25 @@ def _numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:
         each = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, part in each:
             yield from _numbers(part, f"{field}.{name}".lstrip("."))
+
+
+def _strategies(profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield each strategy in ``profile`` with the name of what has it."""
+    for at, made in enumerate(profile.acceptance):
+        yield f"acceptance.{at}.way", made.way.strategy
+    for at, tried in enumerate(profile.costs.observed):
+        yield f"costs.observed.{at}.way", tried.way.strategy
+    for at, spent in enumerate(profile.costs.orchestrating):
+        yield f"costs.orchestrating.{at}", spent.strategy
+
+
+def _check_levels(field: str, made: ProfiledAcceptance) -> None:
+    """Raise ``InvalidField`` if drafts of so many nodes cannot have the levels of ``made``."""
+    if bool(made.levels) != (made.nodes > 0):
+        raise InvalidField(field, "must be there if and only if there are draft tokens")
+    most = made.way.lookahead
+    if most is not None and len(made.levels) > most:
+        raise InvalidField(field, f"must be at most {most}, the lookahead")
 
 
 def read_profile(path: Path, hint: str) -> Profile:
