@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from tests.inference.grammar.vocabularies import shipped_vocabulary, tokens_in
+from tests.inference.grammar.vocabularies import Small, shipped_vocabulary, tokens_in
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind
@@ -170,3 +170,13 @@ def test_the_state_of_one_very_long_answer_is_kept():
     found = states.near(compiled, answer)
     found.move_to(answer)
     assert states.near(compiled, answer) is found
+
+
+@pytest.mark.parametrize("rest", ["", ' "b"', ' "b"?'])
+def test_an_end_of_text_that_is_named_ends_the_text_whatever_follows_it(rest):
+    small = Small()
+    state = GrammarState(small.vocabulary.compile(ebnf(f'start: "a" <|end|>{rest}')))
+    letter = small.texts.index(b"a")
+    for tokens in ([letter], [letter, small.end]):
+        state.move_to(tokens)
+        assert tokens_in(state.allowed()) == {small.end}
