@@ -131,3 +131,19 @@ def test_cheap_first_tokens_let_short_drafts_pay():
     assert replace(dear, first_s=-0.5).best_depth(0.6, 8) == 1
     assert replace(dear, first_s=-0.5).can_gain(0.6)
     assert not replace(dear, first_s=-0.1).can_gain(0.6)
+
+
+@given(st.floats(0, 0.99), st.floats(0.001, 1), st.floats(0, 1))
+def test_verifications_of_a_crowd_have_as_many_tokens_as_take_it_the_least_time(
+    alpha, level_s, token_s
+):
+    def lost_s(num_tokens: float) -> float:
+        return token_s / num_tokens + (1 - alpha) * num_tokens * level_s / 2
+
+    lookahead = shared(level_s, token_s).shared_lookahead(alpha)
+    assert lookahead <= 1 or lost_s(lookahead) <= lost_s(lookahead - 1)
+    assert lost_s(lookahead + 1) <= lost_s(lookahead + 2) + 1e-9
+
+
+def test_an_answer_that_has_its_replicas_to_itself_is_verified_as_soon_as_one_is_free():
+    assert alone(0.01, token_s=0.5).shared_lookahead(0.9) == 0

@@ -408,6 +408,16 @@ def test_lookahead_follows_the_capacity():
     assert strategy.handle(more) == [check(4, 10, 11, path=(7, 8, 9))]
 
 
+def test_a_verification_is_worth_its_row_to_the_answers_that_share_replicas():
+    """A row takes them as long as two draft tokens, of which three in ten are wrong."""
+    mesh = Capacity(32, target_s=0.2, drafter_s=0.01, target_token_s=0.02, period_s=0.2)
+    strategy = DSI(Goal(20))
+    strategy.start(mesh)
+    assert strategy.handle(drafted(CHAIN, 7, last=False)) == []
+    assert strategy.handle(drafted(CHAIN, 8, parent=1, last=False)) == []
+    assert strategy.handle(drafted(CHAIN, 9, parent=2, last=False)) == [check(3, 7, 8, 9)]
+
+
 def test_before_anything_is_known_a_chain_has_one_token():
     strategy = DSI(Goal(20))
     strategy.start(Capacity(num_verifiers=4))

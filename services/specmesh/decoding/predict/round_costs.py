@@ -16,6 +16,8 @@ PAYS: Final = 1.05
 they cost is easily underestimated, and others are better off without them."""
 _SEVERAL: Final = 1.5
 """Answers that are held from which on there usually are several."""
+SURE: Final = 0.995
+"""The highest acceptance rate that is believed."""
 _EARLY: Final = 0.1
 """For a later forward a draft must be ready earlier by this share of a period."""
 
@@ -142,6 +144,19 @@ class RoundCosts:
     def verification_s(self, num_tokens: float) -> float:
         """Return the time of a verification of ``num_tokens`` draft tokens."""
         return self.alone_s + bool(num_tokens) * self.first_s + num_tokens * self.token_s
+
+    def shared_lookahead(self, alpha: float) -> int:
+        """Return the lookahead of DSI that takes the least time from answers that share forwards, 0
+        if none do and each verification takes its own answer's time alone.
+
+        Each verification has a row more than it has draft tokens. If it has k of them, that takes
+        ``token_s`` / k for each; and the next rejection, of which there is one in 1 / (1 - alpha)
+        tokens, is known later by half of the time in which they are drafted. The sum of both is
+        least where they are equal, as in the formula of the economic order quantity.
+        """
+        if not self.period_s or not self.level_s:
+            return 0
+        return int(math.sqrt(2 * self.token_s / ((1 - min(alpha, SURE)) * self.level_s)))
 
     def can_gain(self, alpha: float) -> bool:
         """Return whether there is a draft that, if it took no time, would yield more tokens in a

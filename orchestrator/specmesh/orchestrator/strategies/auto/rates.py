@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from specmesh.decoding.predict.closed_forms import expected_tokens
-from specmesh.decoding.predict.round_costs import RoundCosts
+from specmesh.decoding.predict.round_costs import SURE, RoundCosts
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 from specmesh.orchestrator.strategies.chains.reach import best_heads_depth
 
 _DEEPEST: Final = 8
 """Depth beyond which drafts that are verified as a whole seldom get: they grow only as they are
 accepted."""
-_SURE: Final = 0.995
-"""The highest acceptance rate that is believed."""
 _BRANCHED: Final = 0.8
 """The share of the expected rate that drafts from many outcomes have reached in simulations."""
 _WIDE: Final = 0.9
@@ -86,7 +84,7 @@ class DrafterRates:
         least = max(costs.token_s / costs.alone_s, IN_VAIN)
         if least >= 1 or self.alpha <= 0:
             return 0
-        worth = math.log(least) / math.log(min(self.alpha, _SURE))
+        worth = math.log(least) / math.log(min(self.alpha, SURE))
         time_s = max(0.0, costs.alone_s - costs.hop_s - costs.queue_s)
         return int(min(worth, time_s / costs.level_s if costs.level_s else worth))
 
@@ -133,7 +131,7 @@ class HeadsRates:
         begins = math.fsum(
             beta**n * (1 - beta if n < depth else 1.0) * alpha ** (n + 1) for n in range(depth + 1)
         )
-        stands = begins / (1 - min(alpha, _SURE) ** (num + 1) + begins)
+        stands = begins / (1 - min(alpha, SURE) ** (num + 1) + begins)
         tokens = stands * either + (1 - stands) * expected_tokens(beta, depth)
         return tokens / (best.round_s + stands * num * drafter.costs.token_s)
 
@@ -142,7 +140,7 @@ class HeadsRates:
         verdict: they add what they get right and the drafter does not, between two rejections
         (``best_heads_depth``). No heads draft for a single answer of a shared replica, and a single
         replica has no other to go on with."""
-        costs, alpha, beta = self.costs, min(drafter.alpha, _SURE), self.first
+        costs, alpha, beta = self.costs, min(drafter.alpha, SURE), self.first
         has_others = drafter.num_verifiers > 1 and not drafter.costs.period_s
         if not has_others or without * costs.decoding_s <= 1:
             return without

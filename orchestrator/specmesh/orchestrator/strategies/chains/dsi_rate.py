@@ -6,19 +6,20 @@ import math
 from typing import Final
 
 from specmesh.decoding.predict.closed_forms import min_lookahead
-from specmesh.decoding.predict.round_costs import RoundCosts
+from specmesh.decoding.predict.round_costs import SURE, RoundCosts
 
 IN_VAIN: Final = 0.03
 """Tokens that are accepted with a lower probability than this are not drafted: other requests need
 the drafter, and an answer that has it to itself loses at most 2 % of its time. Eight concurrent
 requests on two replicas whose forward takes as long as 13 of the drafter's (`specmesh simulate
 run`, acceptance 0.8) end in two thirds of the time that they take without this bound."""
-_SURE: Final = 0.995
-"""The highest acceptance rate that is believed."""
 _NEGLIGIBLE: Final = 0.02
 """The probability that the rest of a chain is right with which the sum over it ends."""
 _MISSED: Final = 0.5
 """The share of a period that a verification waits which leaves while the others compute."""
+_DELAYING: Final = 0.5
+"""The share of the rows of a shared forward that has delayed answers in simulations besides what
+they wait for anyway: most forwards pass while they draft."""
 
 
 def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
@@ -30,7 +31,7 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
     next is the mean of the times at which these verifications end, weighted by the probabilities
     that the first wrong token is in each. Verifications are sent until that is known.
     """
-    alpha = min(alpha, _SURE)
+    alpha = min(alpha, SURE)
     least = max(costs.token_s / costs.alone_s, IN_VAIN)
     call_s = costs.hop_s + costs.queue_s
     first_s = call_s + costs.level_s + costs.first_s + costs.token_s
@@ -38,6 +39,7 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
         return 1 / costs.decoding_s
     level_s = max(costs.level_s, costs.alone_s / 1e3)
     lookahead = min_lookahead(costs.alone_s, level_s, num_verifiers)
+    lookahead = max(lookahead, costs.shared_lookahead(alpha))
     # With several replicas, a verification leaves as soon as a rejection is likely.
     enough = max(1.0, min(lookahead, math.log(0.5) / math.log(alpha)))
     if num_verifiers == 1:
@@ -58,5 +60,5 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
         num_sent, left = num_sent + num_new, left * alpha**num_new
     seconds = sum(at_s * share for at_s, share in found) / (1 - left)
     # Where answers share forwards, each row delays all of them, not only the next rejection.
-    shared_s = num_rows * costs.token_s if costs.period_s else 0.0
+    shared_s = _DELAYING * num_rows * costs.token_s if costs.period_s else 0.0
     return 1 / (1 - alpha) / (seconds + shared_s)

@@ -35,13 +35,16 @@ class Reach:
     def lookahead(self, chain: Chain) -> int:
         """Return the given lookahead, or the smallest with which no verification of ``chain`` waits
         for a replica: that of Equation 1, or less if the chain is so short that its parts leave a
-        replica for the verification that starts over."""
+        replica for the verification that starts over. Where answers share replicas, it is so large
+        that together they lose the least by their verifications."""
         if self._given is not None:
             return self._given
         least, num_others = self._least_lookahead, self._parallelism - 1
-        if not num_others:
-            return least
-        return max(1, min(least, math.ceil(self.beyond_committed(chain) / num_others)))
+        if num_others:
+            least = max(1, min(least, math.ceil(self.beyond_committed(chain) / num_others)))
+        costs = self.capacity.drafter_costs
+        shared = costs.shared_lookahead(chain.acceptance.common.alpha) if costs else 0
+        return max(least, shared)
 
     def beyond_committed(self, chain: Chain) -> float:
         """Return how many tokens a chain may have beyond the committed ones to be drafted on.
