@@ -13,7 +13,13 @@ import pytest
 import pytest_asyncio
 from tests.e2e.answers import answer
 from tests.e2e.processes import Process, Processes
-from tests.monitoring.promql import ADDED_BY_PROMETHEUS, grouped_by, queries, selected
+from tests.monitoring.promql import (
+    ADDED_BY_MONITOR,
+    ADDED_BY_PROMETHEUS,
+    grouped_by,
+    queries,
+    selected,
+)
 from tests.scraping import Scraped, scrape
 
 from specmesh.client import AsyncClient, InvalidRequest, Tls
@@ -94,7 +100,7 @@ async def test_alerts_and_dashboard_ask_for_what_a_live_mesh_says(told):
                 assert name in labels, where
                 missing = selecting - ADDED_BY_PROMETHEUS - labels[name]
                 assert missing <= {"error_type"}, (where, name)  # nothing has failed there
-    known = ADDED_BY_PROMETHEUS.union(*labels.values())
+    known = ADDED_BY_PROMETHEUS.union(ADDED_BY_MONITOR, *labels.values())
     trouble = {"specmesh_ejection_reason", "specmesh_resumed_from", "specmesh_store_command"}
     for where, expr in queries().items():
         assert grouped_by(expr) <= known | trouble, where

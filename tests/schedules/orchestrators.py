@@ -186,6 +186,9 @@ class _Context:
         self._write = handler.response_serializer
         self.status = OK
 
+    async def send_initial_metadata(self, initial_metadata: tuple[()]) -> None:
+        """Send none, which no reader of a schedule waits for."""
+
     async def write(self, message: Any) -> None:
         """Send a message."""
         self._call.reply(self._write(message))

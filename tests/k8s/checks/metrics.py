@@ -8,7 +8,7 @@ from functools import cache
 
 from tests.k8s.manifests import ROLES, Manifests
 from tests.k8s.tools import REPOSITORY
-from tests.monitoring.promql import ADDED_BY_PROMETHEUS, exported, selected
+from tests.monitoring.promql import ADDED_BY_MONITOR, ADDED_BY_PROMETHEUS, exported, selected
 
 from specmesh.serving import conventions, metrics
 from specmesh.serving.instruments import Metric
@@ -22,7 +22,6 @@ RECORDED_IN = {
 }
 """Which roles run the code of each folder."""
 
-ADDED_BY_MONITOR = {"namespace", "pod", "container", "endpoint"}
 FROM_RESOURCE = {"service_name"}
 _ROLE = re.compile(r'service_name="specmesh-(\w+)"')
 _SELECTOR = re.compile(r"\b(\w+)\s*\{([^}]*)\}")
