@@ -18,8 +18,8 @@ _NEGLIGIBLE: Final = 0.02
 _MISSED: Final = 0.5
 """The share of a period that a verification waits which leaves while the others compute."""
 _DELAYING: Final = 0.5
-"""The share of the rows of a shared forward that has delayed answers in simulations besides what
-they wait for anyway: most forwards pass while they draft."""
+"""The share of the rows at several shared replicas that has delayed answers in simulations: an
+answer does not wait for all of these replicas at a time, as it does for a single one."""
 
 
 def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
@@ -60,5 +60,6 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
         num_sent, left = num_sent + num_new, left * alpha**num_new
     seconds = sum(at_s * share for at_s, share in found) / (1 - left)
     # Where answers share forwards, each row delays all of them, not only the next rejection.
-    shared_s = _DELAYING * num_rows * costs.token_s if costs.period_s else 0.0
+    delaying = _DELAYING if num_verifiers > 1 else 1.0
+    shared_s = delaying * num_rows * costs.token_s if costs.period_s else 0.0
     return 1 / (1 - alpha) / (seconds + shared_s)
