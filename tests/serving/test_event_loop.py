@@ -96,8 +96,10 @@ def test_the_wake_ups_of_many_calls_are_taken_as_they_come(address, make):
 
 
 def test_without_this_loop_they_would_pile_up(address):
-    # Once gRPC reads them all itself, this fails, and these loops may go.
-    assert run(left_after_a_turn(address), WatchedUvloop) > NUM_CALLS / 4
+    # Once gRPC reads them all itself, this fails, and these loops may go. On a busy machine none
+    # may be left for once.
+    left = max(run(left_after_a_turn(address), WatchedUvloop) for _ in range(3))
+    assert left > NUM_CALLS / 4
 
 
 @pytest.mark.parametrize("make", [lambda handle: handle, partial])
