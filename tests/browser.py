@@ -5,6 +5,7 @@ tests that need it are skipped.
 """
 
 import shutil
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -56,6 +57,18 @@ def opened(browser, url, *, fetches=True, **options):
 def settled(page):
     """Wait until what has changed is drawn: two frames."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def until(page, expression, argument=None, timeout_s=30.0):
+    """Wait until a JavaScript expression, or a function of ``argument``, is true.
+
+    Playwright's own ``wait_for_function`` evaluates it in a later frame, where a page's security
+    policy forbids that.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not page.evaluate(expression, argument):
+        assert time.monotonic() < deadline, f"in {timeout_s:.0f} s never true: {expression}"
+        settled(page)
 
 
 def point(page, selector, x=0.5, y=0.5, *, clicks=0):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests import browser as driver
-from tests.browser import PHONE, chromium, drag, settled, tap
+from tests.browser import PHONE, chromium, drag, settled, tap, until
 from tests.browser import point as point_at
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run, point, run_report, sweep_report
@@ -40,7 +40,7 @@ def opened(browser, tmp_path):
         write_page(file, made)
         size = {"viewport": {"width": 1200, "height": 900}}
         with driver.opened(browser, file.as_uri(), fetches=False, **{**size, **options}) as tab:
-            tab.wait_for_function(ALL_DRAWN)
+            until(tab, ALL_DRAWN)
             yield tab
 
     return open_
@@ -65,12 +65,12 @@ def pixels(tab):
 
 def wait_for_pixels(tab, wanted):
     """Wait until the marked chart looks like this."""
-    tab.wait_for_function(f"(wanted) => {PIXELS} === wanted", arg=wanted)
+    until(tab, f"(wanted) => {PIXELS} === wanted", wanted)
 
 
 def wait_for_other_pixels(tab, before):
     """Wait until the marked chart looks otherwise."""
-    tab.wait_for_function(f"(before) => {PIXELS} !== before", arg=before)
+    until(tab, f"(before) => {PIXELS} !== before", before)
 
 
 def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines(opened):
@@ -127,14 +127,14 @@ def test_of_a_run_within_a_second_every_value_is_a_point(opened):
 def test_a_term_explains_itself_and_a_trace_is_copied(opened):
     with opened(page([("", run_report())])) as tab:
         point_at(tab, ".term")
-        tab.wait_for_function(HINTED)
+        until(tab, HINTED)
         assert "first token received − when the request was due" in tab.evaluate(
             "document.getElementById('hint').textContent"
         )
         point_at(tab, "h1")
-        tab.wait_for_function(f"!{HINTED}")
+        until(tab, f"!{HINTED}")
         point_at(tab, "td button", clicks=1)
-        tab.wait_for_function("document.querySelector('td button').textContent !== 'copy'")
+        until(tab, "document.querySelector('td button').textContent !== 'copy'")
         assert tab.evaluate("document.querySelector('td code').textContent") == (
             f"specmesh trace show {run_report()['result']['slowest'][0]['trace_id']}"
         )
@@ -178,7 +178,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(opened):
         tap(tab, "#chart .u-over")
         assert tab.evaluate("document.querySelector('#chart .value').textContent") != ""
         tap(tab, ".term")
-        tab.wait_for_function(HINTED)
+        until(tab, HINTED)
 
 
 def test_it_is_printed_in_light_colors_in_the_width_of_the_paper(opened):
@@ -236,7 +236,7 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         assert rates == [throughput.offered_per_s, throughput.answered_per_s]
         point_at(tab, "tbody tr:nth-child(4) th button", clicks=1)
         assert tab.evaluate(chosen) == "autoregressive 2/s"
-        tab.wait_for_function(ALL_DRAWN)
+        until(tab, ALL_DRAWN)
         assert tab.evaluate(IN_VIEW)
 
 
