@@ -1,4 +1,4 @@
-"""What is told of an error of a library is one line that says what is wrong."""
+"""An error of a library is told in one line that says what is wrong."""
 
 from __future__ import annotations
 

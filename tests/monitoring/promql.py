@@ -22,7 +22,7 @@ MONITORING = REPOSITORY / "deploy" / "monitoring"
 DECLARED = [value for value in vars(metrics).values() if isinstance(value, Metric)]
 ADDED_BY_PROMETHEUS = {"instance", "job"}
 ADDED_BY_MONITOR = {"namespace", "pod", "container", "endpoint"}
-"""What a ServiceMonitor or PodMonitor adds in Kubernetes."""
+"""The labels that a ServiceMonitor or PodMonitor adds in Kubernetes."""
 
 _SELECTOR = re.compile(r"\b((?:specmesh|gen_ai|http|rpc|db|process)_\w+)\s*(\{[^}]*\})?")
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")

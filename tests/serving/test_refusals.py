@@ -245,7 +245,7 @@ async def test_a_reader_that_takes_not_even_the_first_message_is_cut_off(
 
 
 async def test_a_call_whose_client_is_gone_ends_as_a_cancelled_one():
-    """As what gRPC would log as an error of ours does not."""
+    """An InternalError would be logged by gRPC as an error of ours, with a traceback."""
     with pytest.raises(asyncio.CancelledError):
         async with ReportingErrors(ObservedRequest("", cast("Any", None))):
             raise grpc.aio.InternalError("a message could not be sent")

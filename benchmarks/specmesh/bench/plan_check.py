@@ -17,6 +17,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from specmesh.bench.load.explained import explained
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
@@ -33,7 +34,6 @@ from specmesh.serving.process.typer_app import App
 from specmesh.simulation.costs import MeshCosts
 from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.models import AcceptanceRates
-from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.tables import table_of
 from specmesh.tools.plan.predict import MeshPrediction, Times

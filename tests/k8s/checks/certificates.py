@@ -60,6 +60,6 @@ def certificates(manifests: Manifests) -> Iterator[str]:
 
 
 def _ends(manifests: Manifests) -> Iterator[str]:
-    """What follows the name of a Service for clients of other namespaces."""
+    """The ends that clients of other namespaces add to the name of a Service."""
     for namespace in manifests.of("Namespace"):
         yield from (f".{namespace}.svc", f".{namespace}.svc.cluster.local")

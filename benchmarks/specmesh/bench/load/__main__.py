@@ -14,12 +14,12 @@ from rich.console import Console
 
 from specmesh.bench.load import speed as speeds
 from specmesh.bench.load import theory as theories
+from specmesh.bench.load.explained import explained
 from specmesh.bench.load.queue import Md1
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.load.results.machine import machine, versions
 from specmesh.serving.process.typer_app import App
-from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json, Seed
 from specmesh.tools.kit.tables import make_table
 

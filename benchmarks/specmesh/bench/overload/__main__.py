@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.bench.load.explained import explained
 from specmesh.bench.overload.cells import SETTLED_S, OverloadLoad, measure
 from specmesh.bench.overload.mesh import OverloadMesh, running
 from specmesh.bench.overload.report import as_json, table
@@ -18,7 +19,6 @@ from specmesh.cli.local.model_options import PairOptions
 from specmesh.cli.local.models import Models, WaitingModels
 from specmesh.cli.runner import run, until_signalled
 from specmesh.serving.process.typer_app import App
-from specmesh.tools.kit.explained import explained
 from specmesh.tools.kit.options import Json, Seed
 
 app = App()

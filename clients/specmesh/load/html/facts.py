@@ -14,8 +14,8 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedReport:
-    """What ``facts`` tells of a report. ``rates`` and ``varied`` (options with their values) belong
-    to a sweep or a search, whose ``setting`` is that of one of its runs."""
+    """A report for ``facts``. A sweep or a search has ``rates`` and ``varied``, options with their
+    values; its ``setting`` is that of one of its runs."""
 
     setting: Read
     began: str

@@ -259,7 +259,7 @@ class Point:
     setting: RunSetting
     saturated: str
     meets: bool | None
-    """Whether the objectives were met; None if there are none, or no requests to judge by."""
+    """True if the objectives were met; None if there are none, or no requests to judge by."""
     result: Result
 
 

@@ -27,7 +27,7 @@ class TlsFiles:
     key: Path
     ca: Path | None
     options: str = "--tls"
-    """What the names of their options begin with, for messages."""
+    """The prefix of their options' names, for messages."""
 
     def read(self) -> tuple[bytes, bytes, bytes | None]:
         """Return the contents of ``cert``, ``key`` and ``ca``. Raises ``UnusableFile``, which names

@@ -103,7 +103,7 @@ class VerifyAttempt:
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
         self.cost = ReplicaCost()
-        """What the latest verdict cost, without the draft of the replica's heads."""
+        """The cost of the latest verdict, without the draft of the replica's heads."""
         self._first_span_id = ""
 
     @property

@@ -1,4 +1,4 @@
-"""What a command says of a mesh that can't be reached, or no longer."""
+"""The one line by which a command says that its mesh can't be reached, or no longer."""
 
 from __future__ import annotations
 
