@@ -116,6 +116,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         """Calls of VerifyEach, VerifyMany, DraftEach or DraftMany so far."""
         self.process_id = ""
         self.instance = ""
+        self.forward_times: list[model_service_pb2.ForwardTime] = []
         self._held: dict[bytes, list[int]] = {}
         self._server: grpc.aio.Server | None = None
 
@@ -150,7 +151,10 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
 
     async def GetModel(self, request, context):  # noqa: N802
         return model_service_pb2.GetModelResponse(
-            model=self.info, process_id=self.process_id, instance=self.instance
+            model=self.info,
+            process_id=self.process_id,
+            instance=self.instance,
+            forward_times=self.forward_times,
         )
 
     async def GetTokenizer(self, request, context):  # noqa: N802

@@ -216,6 +216,42 @@ def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
     assert not seen[-1]
 
 
+def timed_price(num_calls: int) -> TokenPrice:
+    """The price after a forward of so many calls without drafts, where replicas timed forwards of
+    up to 64 rows at their start."""
+    price = TokenPrice()
+    price.start_with((rows, 0.01 + 0.005 * rows) for rows in (1, 2, 4, 8, 16, 32, 64))
+    for _ in range(num_calls):
+        price.add(num_calls, num_calls, 0.01 + 0.005 * num_calls, 0.0)
+    return price
+
+
+def test_what_replicas_timed_at_their_start_tells_the_price_before_there_are_drafts():
+    price = timed_price(4)
+    assert price.is_known
+    assert price.token_s == pytest.approx(4 * 0.005)
+    assert price.most_tokens == 15
+
+
+def test_it_tells_nothing_of_larger_forwards():
+    price = timed_price(64)
+    assert not price.is_known
+    assert price.token_s == 0
+
+
+def test_what_calls_show_replaces_what_was_timed_at_the_start():
+    price = timed_price(1)
+    for rows in [1, 5, 2, 8] * 8:
+        price.add(1, rows, 0.01 + 0.001 * rows, 0.0)
+    assert price.token_s == pytest.approx(0.001)
+
+
+def test_replicas_that_start_later_are_counted_on_in_place_of_the_earlier_ones():
+    price = timed_price(1)
+    price.start_with([])
+    assert not price.is_known
+
+
 def test_before_anything_is_known_tokens_are_free():
     price = TokenPrice()
     assert (price.token_s, price.decoding_s) == (0.0, None)

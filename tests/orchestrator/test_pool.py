@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from math import nan
 
 import pytest
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
+from specmesh.mesh.v1alpha1.model_service_pb2 import ForwardTime
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.pool.replica_pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
@@ -48,6 +50,26 @@ async def test_who_meets_a_need_is_found_once_until_a_peer_comes_or_goes(connect
 async def test_verifiers_say_whether_they_compute_several_calls_at_once(connect, most, shares):
     mesh = (await connect([Verifier(), Verifier(max_batch_calls=most)])).mesh
     assert mesh.latencies.price.can_share is shares
+
+
+def _timed(num_rows: int, forward_ms: float) -> ForwardTime:
+    return ForwardTime(num_rows=num_rows, forward_ms=forward_ms)
+
+
+async def test_verifiers_tell_what_a_row_takes_before_the_first_call(connect):
+    verifier = Verifier()
+    verifier.forward_times = [_timed(1, 12), _timed(4, 18), _timed(16, 42)]
+    mesh = (await connect([Verifier(), verifier])).mesh
+    assert mesh.latencies.price.is_known
+    assert mesh.latencies.price.token_s == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("impossible", [_timed(0, 1), _timed(8, 0), _timed(8, -1), _timed(8, nan)])
+async def test_forwards_that_cannot_be_tell_nothing(connect, impossible):
+    verifier = Verifier()
+    verifier.forward_times = [impossible, _timed(1, 12)]
+    mesh = (await connect([verifier])).mesh
+    assert not mesh.latencies.price.is_known
 
 
 async def test_no_proxy_stands_between_an_orchestrator_and_its_replicas(connect, monkeypatch):

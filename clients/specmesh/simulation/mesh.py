@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from specmesh.decoding.predict.start_times import time_forwards
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.strategies.events import Capacity
@@ -77,6 +78,7 @@ class SimulatedMesh:
         self.latencies = Latencies()
         """The orchestrator's knowledge, which is used only if the model measures."""
         self.latencies.price.can_share = model.batch > 1
+        self.latencies.price.start_with(time_forwards(lambda rows: _seconds(target, rows)))
         self._known = _known(model)
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:
@@ -171,6 +173,10 @@ def _known(model: MeshModel) -> Capacity:
         hop_s=costs.draft_hop.ms(0) / 1e3,
         shares_host=costs.contention != Contention() or bool(costs.cores),
     )
+
+
+def _seconds(law: Law, num_rows: int) -> float:
+    return law.ms(ForwardShape(tokens=num_rows)) / 1e3
 
 
 def _token_s(law: Law) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.admission.controller import Admission
@@ -48,12 +49,14 @@ class ReplicaPools:
         for pool in (self.verifiers, self.drafters, self.confidence):
             pool.forgetters.append(self.latencies.forget)
             pool.forgetters.append(self._keep_holders)
-        self.verifiers.watchers[self._learn_batches] = None
+        self.verifiers.watchers[self._learn_forwards] = None
 
-    def _learn_batches(self) -> None:
-        """Learn whether calls share forwards, before any have done so."""
-        if any(peer.max_batch_calls > 1 for peer in self.verifiers.peers):
-            self.latencies.price.can_share = True
+    def _learn_forwards(self) -> None:
+        """Learn whether calls share forwards and what a row takes, before the first call."""
+        price, peers = self.latencies.price, self.verifiers.peers
+        if any(peer.max_batch_calls > 1 for peer in peers):
+            price.can_share = True
+        price.start_with(chain.from_iterable(p.model.forward_times for p in peers if p.model))
 
     def _keep_holders(self, _: str) -> None:
         """Forget the prefixes of processes that are gone permanently."""

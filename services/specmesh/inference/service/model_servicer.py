@@ -29,12 +29,18 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         features: Sequence[model_pb2.ModelFeature.ValueType],
         instance: str = "",
         num_threads: int = 0,
+        forward_times: Sequence[tuple[int, float]] = (),
     ) -> None:
         """Describe ``model``. ``features`` are those of the process's other services, ``instance``
-        is the process's name, and ``num_threads`` the number of threads of a forward pass."""
+        is the process's name, ``num_threads`` the number of threads of a forward pass, and
+        ``forward_times`` are the rows and seconds of those that were timed at the start."""
         description = model.description
         self._instance = instance
         self._num_threads = num_threads
+        self._forward_times = [
+            model_service_pb2.ForwardTime(num_rows=num_rows, forward_ms=seconds * 1e3)
+            for num_rows, seconds in forward_times
+        ]
         self._process_id = uuid4().hex
         self._tokenizer = description.tokenizer_json.encode()
         self._chat_template = _message(description.chat_template)
@@ -84,6 +90,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             process_id=self._process_id,
             instance=self._instance,
             num_threads=self._num_threads,
+            forward_times=self._forward_times,
         )
 
     async def GetTokenizer(  # noqa: N802

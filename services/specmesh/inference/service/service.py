@@ -12,21 +12,14 @@ from typing import ClassVar, Literal
 import grpc.aio
 from pydantic import Field, ValidationInfo
 
-from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.backends.registry import Backend, backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
-from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.grammar.grammars import Grammars
-from specmesh.inference.model import (
-    Cancellation,
-    ForwardRequest,
-    LanguageModel,
-    ModelNotLoadable,
-    reason_of,
-)
+from specmesh.inference.model import LanguageModel, ModelNotLoadable, reason_of
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.inference.service.warm_up import forward_times, warm_up
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.settings import RedisSettings, ServerSettings
@@ -40,9 +33,6 @@ REVISION = (
     "branch, tag or commit of the Hugging Face id from which to read all files; by default "
     "its main branch"
 )
-WARM_UP_PREFIX = 32
-WARM_UP_WIDTHS = (0, 1, 4, 8)
-
 
 FOLDER_OR_ID = "a folder or a Hugging Face id"
 
@@ -160,7 +150,10 @@ class InferenceService(ABC):
         settings = self._settings
         features = [*self.features, *([] if self._grammars is None else [MODEL_FEATURE_GRAMMARS])]
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model, features, settings.name, self._num_threads), server
+            ModelServicer(
+                *(self._model, features, settings.name, self._num_threads, self._forward_times)
+            ),
+            server,
         )
 
     @property
@@ -189,7 +182,8 @@ class InferenceService(ABC):
     def _load_warm(self) -> LanguageModel:
         model = self.load()
         self._use_threads()
-        _warm_up(model)
+        warm_up(model)
+        self._forward_times = forward_times(model)
         return model
 
     def _use_threads(self) -> None:
@@ -200,21 +194,3 @@ class InferenceService(ABC):
 
 
 MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-
-
-def _warm_up(model: LanguageModel) -> None:
-    """Run a forward pass of each width: the first ones allocate memory and choose kernels."""
-    if not model.description.num_parameters:
-        return  # no kernels to choose, and a simulated forward pass only takes time
-    limit = model.description.context_tokens
-    for width in WARM_UP_WIDTHS:
-        if limit and WARM_UP_PREFIX + width > limit:
-            break
-        sequence = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
-        model.forward([ForwardRequest(sequence, TokenTree.chain([0] * width))])
-        sequence.close(())
-        if isinstance(model, TargetWithHeads) and width:
-            draft = model.open_draft(sequence, 0, token_id=0, room=width)
-            for level in (EMPTY, TokenTree(tuple(range(width)), (0,) * width)):
-                model.forward([ForwardRequest(draft, level)])
-            draft.close(())

@@ -20,6 +20,7 @@ latest forwards, not over the latest calls, which may all be of one forward.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from specmesh.decoding.predict.forward_times import ForwardTimes
 
@@ -42,6 +43,9 @@ class TokenPrice:
     def __init__(self) -> None:
         self._forwards = ForwardTimes()
         self._with_drafts = ForwardTimes()
+        self._at_start = ForwardTimes()
+        """The forwards that replicas timed before their first call."""
+        self._most_timed = 0
         self._most_rows = 0
         self._num_due = 1.0
         self._most_calls = 1
@@ -52,6 +56,14 @@ class TokenPrice:
         self._calls_s = self._busy_s = 0.0
         """The seconds that calls were at their replica until they were verified, and the seconds
         that the replica worked for them, both of about the latest ``MEMORY`` forwards."""
+
+    def start_with(self, forwards: Iterable[tuple[int, float]]) -> None:
+        """Count on the rows and seconds of ``forwards``, which replicas timed at their start, until
+        calls have shown what a row takes. They replace those of an earlier call."""
+        self._at_start, self._most_timed = ForwardTimes(), 0
+        for num_rows, seconds in forwards:
+            self._at_start.add(num_rows, seconds)
+            self._most_timed = max(self._most_timed, num_rows)
 
     def add(
         self,
@@ -87,8 +99,15 @@ class TokenPrice:
 
     @property
     def _line(self) -> ForwardTimes:
-        """The law of forwards with draft tokens, or of all until there are enough of them."""
-        return self._with_drafts if self._with_drafts.varies else self._forwards
+        """The law of forwards with draft tokens, or of all until there are enough of them. Until
+        those are of different sizes, the law of forwards at the start, unless it ends below what
+        calls need."""
+        if self._with_drafts.varies:
+            return self._with_drafts
+        num_needed = max(2 * self._num_bare, self._most_rows)  # at least a draft token for each
+        if self._forwards.varies or num_needed > self._most_timed:
+            return self._forwards
+        return self._at_start
 
     @property
     def token_s(self) -> float:
@@ -115,7 +134,8 @@ class TokenPrice:
         number of rows, so a forward may have ``EXPLORED`` times as many as the largest so far."""
         if not self._most_rows:
             return math.inf
-        return max(1.0, float(f"{EXPLORED * self._most_rows / self._num_bare - 1:.1e}"))
+        most_rows = max(EXPLORED * self._most_rows, self._most_timed)
+        return max(1.0, float(f"{most_rows / self._num_bare - 1:.1e}"))
 
     @property
     def _bare_s(self) -> float:
@@ -125,7 +145,7 @@ class TokenPrice:
     @property
     def is_known(self) -> bool:
         """True if forwards of different sizes have been seen."""
-        return self._forwards.knows_rows
+        return self._line.knows_rows
 
     @property
     def period_s(self) -> float:

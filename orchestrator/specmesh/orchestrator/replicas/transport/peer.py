@@ -287,7 +287,7 @@ class Peer:
         known = self.model
         restarted = not model.process_id or model.process_id != self.process_id
         if known is None or restarted or known.info != model.model:
-            described = await fetch(stub, model.model)
+            described = await fetch(stub, model)
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf

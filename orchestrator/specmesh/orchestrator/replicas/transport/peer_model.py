@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ class PeerModel:
     info: model_pb2.ModelInfo
     tokenizer_json: str
     chat_template: ChatTemplate | None = None
+    forward_times: tuple[tuple[int, float], ...] = ()
+    """The rows and seconds of forwards that the process timed at its start."""
     features: frozenset[model_pb2.ModelFeature.ValueType] = field(init=False, repr=False)
     """Those in ``info``, which every call asks for several times."""
 
@@ -42,14 +45,27 @@ Admit = Callable[[PeerModel], Awaitable[str | None]]
 """Decides whether a peer fits this mesh; returns the reason if not, None if it does."""
 
 
-async def fetch(stub: ModelServiceAsyncStub, info: model_pb2.ModelInfo) -> PeerModel:
-    """Return the model that ``info`` describes, with the tokenizer and the chat template from
+async def fetch(
+    stub: ModelServiceAsyncStub, described: model_service_pb2.GetModelResponse
+) -> PeerModel:
+    """Return the model that is ``described``, with the tokenizer and the chat template from
     ``stub``."""
     request = model_service_pb2.GetTokenizerRequest()
     pieces = [piece async for piece in stub.GetTokenizer(request, timeout=HANDSHAKE_SECONDS)]
     # Interned, so that all peers share one copy: a tokenizer may take 10 MB.
     tokenizer_json = sys.intern(b"".join(piece.data for piece in pieces).decode())
-    return PeerModel(info, tokenizer_json, _chat_template(pieces))
+    times = tuple(_forward_times(described.forward_times))
+    return PeerModel(described.model, tokenizer_json, _chat_template(pieces), times)
+
+
+def _forward_times(
+    described: Sequence[model_service_pb2.ForwardTime],
+) -> Iterator[tuple[int, float]]:
+    """Yield the rows and seconds of the forwards that are ``described``, but for those that cannot
+    be: all answers learn from them."""
+    for each in described:
+        if each.num_rows and 0 < each.forward_ms < math.inf:
+            yield each.num_rows, each.forward_ms / 1e3
 
 
 def _chat_template(
