@@ -75,14 +75,12 @@ def test_a_strategy_is_told_what_was_learnt_before_the_answer_it_was_learnt_from
     mesh = SimulatedMesh(Clock(), mesh_of(0.03, (0.003,), measures=True), seed=0)
     seen = events_of(mesh)
     first = next(index for index, each in enumerate(seen) if isinstance(each, Drafted))
-    drafter = Capacity(drafters=("0",), drafter_s=0.003, knows_price=False)
+    drafter = Capacity(drafters=("0",), drafter_s=0.003)
     assert seen[first - 1] == drafter
     first = next(index for index, each in enumerate(seen) if isinstance(each, Verified))
-    learnt = replace(drafter, target_s=0.03, target_alone_s=0.03, most_tokens=7.0)
+    learnt = replace(drafter, target_s=0.03, target_alone_s=0.03, most_tokens=63.0)
     learnt = replace(learnt, target_decoding_s=0.03)
     assert seen[first - 1] == learnt
-    known = [each.knows_price for each in seen if isinstance(each, Capacity)]
-    assert (known[:2], set(known[2:])) == ([False, False], {True})
 
 
 def test_an_orchestrator_that_knows_its_mesh_says_nothing_new():
