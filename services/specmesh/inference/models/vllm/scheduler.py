@@ -7,6 +7,8 @@ after vLLM.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from itertools import chain as chained
 from typing import Any, Final
 
 from vllm.sampling_params import SamplingParams
@@ -16,6 +18,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.models.vllm.idle import IdleRequests
+from specmesh.inference.models.vllm.precedence import Precedence, in_order
 from specmesh.inference.models.vllm.rows import CALLS, RowsCall
 from specmesh.inference.models.vllm.tails import Beginning, Tails
 
@@ -36,6 +39,7 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
     def __init__(self, name: str, chain: PrefixChain, first_row: int, block_tokens: int) -> None:
         self._blocks_per_hash = block_tokens // BLOCK_TOKENS
         self._begin(chain, first_row)
+        self.precedence = Precedence()
         self.source: Beginning | None = None
         """The block in whose middle the request continues, if any."""
         super().__init__(name, list(chain), _PARAMS, None, block_hasher=_missing_hashes)
@@ -112,6 +116,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """Requests whose call the workers don't know yet."""
         self._is_crowded = False
         """True if some request had to wait for a later step."""
+        self._is_short = False
+        """True if blocks were not enough for all requests."""
         keeps_all = [type(manager) for manager in managers] == [FullAttentionManager]
         if keeps_all and self.cache_config.enable_prefix_caching:
             self._manager = managers[0]
@@ -125,13 +131,16 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
 
     def go_on(self, chain: PrefixChain, first_row: int) -> ScoringRequest | None:
         """Return an idle request, continued by this call; None if none fits."""
-        # A continued request would run before those that already wait.
-        if self._is_crowded or len(self.running) >= self.max_num_running_reqs:
+        # A continued request runs before those that already wait.
+        is_ahead = self._is_crowded
+        if (is_ahead and not self._is_short) or len(self.running) >= self.max_num_running_reqs:
             return None
         found = self.idle.find(chain)
         if found is None:
             return None
         request, num_shared = found
+        if is_ahead and not request.precedence.is_left:
+            return None
         name, num_kept = request.request_id, min(num_shared, first_row)
         blocks = self._manager.req_to_blocks[name]
         num_kept_blocks = num_kept // self._manager.block_size
@@ -144,6 +153,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         cached = self._manager.num_cached_block
         cached[name] = min(cached.get(name, 0), num_kept_blocks)
         request.go_on(chain, first_row, num_kept)
+        request.precedence.num_ahead += is_ahead
         self._untold[name] = request
         self.running.append(request)
         return request
@@ -171,21 +181,34 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return output
 
     def _make_room(self) -> None:
-        """Give up idle requests as long as other requests may need their blocks."""
-        if not self.idle:
-            return
-        wanted = 0
-        for queue in (self.running, self.waiting, self.kv_holding_waiting):
-            for request in queue:
-                # One more: it may continue in the middle of a block, which is then copied.
-                num_blocks = -(-request.num_tokens // self.block_size) + 1
-                wanted += num_blocks - request.num_computed_tokens // self.block_size
-        pool = self.kv_cache_manager.block_pool
-        wanted += self.kv_cache_manager.watermark_blocks
-        for request in self.idle.requests():
-            if pool.get_num_free_blocks() >= wanted:
+        """Give up idle requests as long as other requests may need their blocks: those that keep
+        theirs only for requests that run, or for one that waits if none runs."""
+        waiting = list(chained(self.kv_holding_waiting, self.waiting))
+        wanted = self._num_wanted(chained(self.running, waiting))
+        if self._num_free < wanted:
+            others, keeping = in_order(self.idle.requests(), self.current_step)
+            self._give_up_for(wanted, others)
+            self._give_up_for(self._num_wanted(self.running or waiting[:1]), keeping)
+        self._is_short = self._num_free < wanted
+
+    def _give_up_for(self, num_blocks: int, idle: Iterable[ScoringRequest]) -> None:
+        for request in idle:
+            if self._num_free >= num_blocks:
                 return
             self._give_up(request)
+
+    def _num_wanted(self, requests: Iterable[ScoringRequest]) -> int:
+        """Return the number of free blocks with which all ``requests`` can be computed."""
+        wanted: int = self.kv_cache_manager.watermark_blocks
+        for request in requests:
+            # One more: it may continue in the middle of a block, which is then copied.
+            num_blocks = -(-request.num_tokens // self.block_size) + 1
+            wanted += num_blocks - request.num_computed_tokens // self.block_size
+        return wanted
+
+    @property
+    def _num_free(self) -> int:
+        return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def _give_up(self, request: ScoringRequest) -> None:
         self.idle.remove(request)
@@ -208,6 +231,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
             request.status = RequestStatus.FINISHED_STOPPED
             return True
         self._unregistered[request.request_id] = request
+        request.precedence.idle_since = self.current_step
         for each in self.idle.add(request):
             self._end(each)
         if len(self.idle) > self._max_idle:
@@ -243,8 +267,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """Return whether there is one block more than ``request`` needs even if it shares none;
         otherwise it might wait forever."""
         num_blocks: int = -(-request.num_tokens // self.block_size) + 1
-        num_free: int = self.kv_cache_manager.block_pool.get_num_free_blocks()
-        return num_blocks <= num_free
+        return num_blocks <= self._num_free
 
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
         self._untold.pop(request.request_id, None)
