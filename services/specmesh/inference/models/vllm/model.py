@@ -25,8 +25,9 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
+from specmesh.inference.models.vllm.loading.engine_options import digest_with
 from specmesh.inference.models.vllm.loading.steps import check_computes, read_plain, start
-from specmesh.inference.models.vllm.options import CoreOptions, digest_with
+from specmesh.inference.models.vllm.options import CoreOptions
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions

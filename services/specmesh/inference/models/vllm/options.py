@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import os
-import shlex
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.loading.engine_options import given_on
 from specmesh.inference.models.vllm.ray.cluster import join_ray
 from specmesh.serving.process.logging import take_over
 
@@ -60,82 +58,6 @@ class CoreOptions:
     """The revision of a Hugging Face id; None means its main branch."""
 
 
-US = "specmesh, which needs it as it is"
-OURS = {
-    "model": "--model",
-    "revision": "--revision",
-    "tokenizer_revision": "--revision",
-    "dtype": "--dtype",
-    "tensor_parallel_size": "--tensor-parallel-size",
-    "kv_cache_memory_bytes": "--cache-bytes",
-    "max_model_len": US,
-    "enable_prefix_caching": US,
-    "async_scheduling": US,
-    "scheduler_cls": US,
-    "worker_cls": US,
-    "worker_extension_cls": US,
-    "generation_config": US,
-    "skip_tokenizer_init": US,
-    "speculative_config": US,
-    "kv_transfer_config": US,
-    "data_parallel_size": US,
-    "enable_lora": US,
-}
-"""vLLM options that ``engine_options`` may not set, and what sets them instead."""
-
-
-HARMLESS = {
-    "pipeline_parallel_size",
-    "distributed_executor_backend",
-    "enable_expert_parallel",
-    "gpu_memory_utilization",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "long_prefill_token_threshold",
-    "max_num_partial_prefills",
-    "max_long_partial_prefills",
-    "block_size",
-    "num_gpu_blocks_override",
-    "enforce_eager",
-    "compilation_config",
-    "optimization_level",
-    "attention_backend",
-    "disable_custom_all_reduce",
-    "safetensors_load_strategy",
-    "download_dir",
-    "max_parallel_loading_workers",
-    "seed",
-    "hf_token",
-    "numa_bind",
-    "distributed_timeout_seconds",
-    "disable_cascade_attn",
-    "disable_log_stats",
-    "served_model_name",
-    "scheduling_policy",
-    "max_logprobs",
-    "cudagraph_capture_sizes",
-    "max_cudagraph_capture_size",
-    "all2all_backend",
-    "trust_remote_code",
-    "cpu_offload_gb",
-    "nnodes",
-    "node_rank",
-    "master_addr",
-    "master_port",
-}
-"""vLLM options that change the model's logits by no more than rounding errors."""
-
-
-def digest_with(weights_digest: str, command_line: str) -> str:
-    """Return ``weights_digest``, or another digest if vLLM options turn the weights into a
-    different model, as ``--quantization`` does."""
-    changes = {name: v for name, v in _given(command_line).items() if name not in HARMLESS}
-    if not changes:
-        return weights_digest
-    named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
-    return hashlib.sha256(named.encode()).hexdigest()
-
-
 def engine_config(options: CoreOptions, **scoring: Any) -> Any:
     """Return vLLM's configuration; ``scoring`` are the arguments that make it return logits.
 
@@ -153,7 +75,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
             f"computes on {current_platform.device_type!r}"
         )
     is_cpu = current_platform.is_cpu()
-    given = _given(options.engine_options)
+    given = given_on(options.engine_options)
     num_processes = options.tensor_parallel * given.get("pipeline_parallel_size", 1)
     if given.get("distributed_executor_backend") == "ray":
         given |= {"distributed_executor_backend": _ray_executor(is_cpu)}
@@ -191,33 +113,6 @@ def _ray_executor(is_cpu: bool) -> Any:
     from specmesh.inference.models.vllm.ray.on_cpus import RayOnCpus
 
     return RayOnCpus
-
-
-def _given(command_line: str) -> dict[str, Any]:
-    """Return the options on ``command_line`` by their names in vLLM's ``EngineArgs``, read by
-    vLLM's own parser."""
-    if not command_line:
-        return {}
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is in another environment
-        def error(self, message: str) -> NoReturn:
-            raise ModelNotLoadable(f"--engine-options: {message}")
-
-    parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS  # leave options out that aren't given
-    try:
-        words = shlex.split(command_line)
-    except ValueError as error:
-        raise ModelNotLoadable(f"--engine-options: {error}") from error
-    given: dict[str, Any] = vars(parser.parse_args(words))
-    for name in given.keys() & OURS.keys():
-        raise ModelNotLoadable(
-            f"--engine-options: --{name.replace('_', '-')} is set by {OURS[name]}"
-        )
-    return given
 
 
 def _set_environment(num_threads: int) -> None:
