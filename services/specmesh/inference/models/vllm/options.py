@@ -75,7 +75,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
             f"computes on {current_platform.device_type!r}"
         )
     is_cpu = current_platform.is_cpu()
-    given = given_on(options.engine_options)
+    given = given_on(options.engine_options, options.cache_bytes)
     num_processes = options.tensor_parallel * given.get("pipeline_parallel_size", 1)
     if given.get("distributed_executor_backend") == "ray":
         given |= {"distributed_executor_backend": _ray_executor(is_cpu)}

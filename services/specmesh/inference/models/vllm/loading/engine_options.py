@@ -32,6 +32,8 @@ OURS = {
 }
 """vLLM options that ``engine_options`` may not set, and what sets them instead."""
 
+INSTEAD_OF_CACHE_BYTES = {"gpu_memory_utilization": "--cache-bytes"}
+"""Likewise, if the bytes for KV are given: vLLM then ignores these. On a CPU they always are."""
 
 HARMLESS = {
     "pipeline_parallel_size",
@@ -78,16 +80,17 @@ HARMLESS = {
 def digest_with(weights_digest: str, command_line: str) -> str:
     """Return ``weights_digest``, or another digest if vLLM options turn the weights into a
     different model, as ``--quantization`` does."""
-    changes = {name: v for name, v in given_on(command_line).items() if name not in HARMLESS}
+    changes = {name: v for name, v in given_on(command_line, None).items() if name not in HARMLESS}
     if not changes:
         return weights_digest
     named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
     return hashlib.sha256(named.encode()).hexdigest()
 
 
-def given_on(command_line: str) -> dict[str, Any]:
+def given_on(command_line: str, cache_bytes: int | None) -> dict[str, Any]:
     """Return the options on ``command_line`` by their names in vLLM's ``EngineArgs``, read by
-    vLLM's own parser."""
+    vLLM's own parser. Raises ``ModelNotLoadable`` for those that specmesh sets, ``cache_bytes``
+    among them."""
     if not command_line:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -105,8 +108,12 @@ def given_on(command_line: str) -> dict[str, Any]:
     except ValueError as error:
         raise ModelNotLoadable(f"--engine-options: {error}") from error
     given: dict[str, Any] = vars(parser.parse_args(words))
-    for name in given.keys() & OURS.keys():
-        raise ModelNotLoadable(
-            f"--engine-options: --{name.replace('_', '-')} is set by {OURS[name]}"
-        )
+    ours = OURS if cache_bytes is None else OURS | INSTEAD_OF_CACHE_BYTES
+    for name in given.keys() & ours.keys():
+        raise ModelNotLoadable(f"--engine-options: {flag(name)} is set by {ours[name]}")
     return given
+
+
+def flag(name: str) -> str:
+    """Return the option ``name`` of vLLM's ``EngineArgs`` as it is written on a command line."""
+    return f"--{name.replace('_', '-')}"
