@@ -38,3 +38,14 @@ def test_an_error_whose_text_says_little_is_told_with_its_type():
     assert reason_of(KeyError("size")) == "KeyError: 'size'"
     assert reason_of(RuntimeError("no memory\nsee the manual")) == "no memory"
     assert reason_of(RuntimeError()) == "RuntimeError"
+
+
+def _assert_something() -> None:
+    raise AssertionError
+
+
+def test_an_error_without_a_text_is_told_with_where_it_was_raised():
+    with pytest.raises(AssertionError) as raised:
+        _assert_something()
+    line = _assert_something.__code__.co_firstlineno + 1
+    assert reason_of(raised.value) == f"AssertionError in line {line} of {__name__}"

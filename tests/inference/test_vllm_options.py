@@ -18,6 +18,8 @@ CACHE_BYTES = 8 << 20
 REFUSED = {
     "--gpu-memory-utilization 0.5": "--engine-options: --gpu-memory-utilization is set by "
     "--cache-bytes",
+    "--runner pooling": "--engine-options: --runner is set by specmesh, which needs it as it is",
+    "--convert embed": "--engine-options: --convert is set by specmesh, which needs it as it is",
 }
 """Options that are refused, with the reasons."""
 PROGRAM = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,8 @@ _TELLING = (OSError, ValueError, RuntimeError, ImportError)
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of the text of ``error``, with its type if the text alone says little.
+    """Return the first line of the text of ``error``, with its type if the text alone says little,
+    or its type and where it was raised if it has no text.
 
     Libraries raise errors with many lines, such as reports, lists of all valid values, and advice.
     The first line of pydantic's only counts what is wrong, so its first finding takes its place.
@@ -41,8 +43,16 @@ def reason_of(error: Exception) -> str:
     said = _first_finding(error) if isinstance(error, ValidationError) else str(error)
     text = said.strip().partition("\n")[0][:MAX_REASON_CHARS]
     if not text:
-        return type(error).__name__
+        return f"{type(error).__name__}{_place_of(error)}"
     return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
+
+
+def _place_of(error: Exception) -> str:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
+        return ""
+    frame, line = frames[-1]
+    return f" in line {line} of {frame.f_globals.get('__name__')}"
 
 
 def _first_finding(error: ValidationError) -> str:

@@ -18,6 +18,8 @@ OURS = {
     "tensor_parallel_size": "--tensor-parallel-size",
     "kv_cache_memory_bytes": "--cache-bytes",
     "max_model_len": US,
+    "runner": US,
+    "convert": US,
     "enable_prefix_caching": US,
     "async_scheduling": US,
     "scheduler_cls": US,
