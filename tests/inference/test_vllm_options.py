@@ -11,6 +11,8 @@ from tests.forks import surroundings
 from tests.vllm import PYTHON, START_SECONDS, needs_vllm
 
 from specmesh import models
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm import model
 
 pytestmark = needs_vllm
 
@@ -19,17 +21,32 @@ REFUSED = {
     "--gpu-memory-utilization 0.5": "--engine-options: --gpu-memory-utilization is set by "
     "--cache-bytes",
     "--runner pooling": "--engine-options: --runner is set by specmesh, which needs it as it is",
+    "--config /none.yaml": "--engine-options: [Errno 2] No such file or directory: '/none.yaml'",
     "--convert embed": "--engine-options: --convert is set by specmesh, which needs it as it is",
 }
 """Options that are refused, with the reasons."""
+TARGET = str(models.path(models.TARGET))
+WRONG_VALUES = {
+    "--max-num-seqs 0": "max_num_seqs: Input should be greater than or equal to 1",
+    "--max-num-batched-tokens 16": "max_num_batched_tokens (16) must be greater than or equal to "
+    "max_num_seqs (64).",
+    "--attention-backend FOO": "Unknown attention backend: 'FOO'.",
+}
+"""Values that only vLLM's configuration refuses, with its words."""
 PROGRAM = """
 import json, sys
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.loading.steps import start
-from specmesh.inference.models.vllm.options import CoreOptions
+from specmesh.inference.models.vllm.options import CoreOptions, check_engine_options
 asked = json.loads(sys.argv[1])
 told = {}
-for given in asked["refused"]:
+for given in asked["before"]:
+    try:
+        check_engine_options(given, cache_bytes=asked["cache_bytes"], num_threads=1)
+        told[given] = "taken"
+    except ModelNotLoadable as error:
+        told[given] = str(error)
+for given in asked["with the model"]:
     try:
         start(
             CoreOptions(
@@ -47,9 +64,10 @@ print(json.dumps(told))
 def told() -> dict[str, str]:
     """What one process says to all of them, since to import vLLM takes long."""
     asked = {
-        "model": str(models.path(models.TARGET)),
+        "model": TARGET,
         "cache_bytes": CACHE_BYTES,
-        "refused": list(REFUSED),
+        "before": list(REFUSED),
+        "with the model": list(WRONG_VALUES),
     }
     done = subprocess.run(
         [str(PYTHON), "-c", PROGRAM, json.dumps(asked)],
@@ -64,5 +82,33 @@ def told() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_options_that_would_do_nothing_or_fail_later_are_refused_by_name(given):
+def test_options_that_would_do_nothing_or_fail_later_are_refused_before_the_model_is_read(given):
     assert told()[given] == REFUSED[given]
+
+
+@pytest.mark.parametrize("given", WRONG_VALUES)
+def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
+    name = f"--engine-options: vLLM cannot load {TARGET!r} with them: "
+    assert told()[given].startswith(name + WRONG_VALUES[given])
+
+
+def test_the_model_is_not_read_for_options_that_are_refused(monkeypatch):
+    refusal = ModelNotLoadable("--engine-options: no")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(model, "check_versions", lambda: None)
+    monkeypatch.setattr(model, "check_engine_options", refuse)
+    with pytest.raises(ModelNotLoadable) as raised:
+        model.VllmModel.load(
+            "/no/such/model",
+            dtype="float32",
+            device="cpu",
+            num_threads=1,
+            cache_bytes=None,
+            tensor_parallel=1,
+            engine_options="--wrong",
+            chat_template=None,
+        )
+    assert raised.value is refusal

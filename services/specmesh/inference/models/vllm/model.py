@@ -27,7 +27,7 @@ from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.loading.engine_options import digest_with
 from specmesh.inference.models.vllm.loading.steps import check_computes, read_plain, start
-from specmesh.inference.models.vllm.options import CoreOptions
+from specmesh.inference.models.vllm.options import CoreOptions, check_engine_options
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
@@ -83,10 +83,11 @@ class VllmModel:
         reads no weights of a quantized model (``loading/quantized.py``).
         """
         check_versions()
-        with naming(name):
-            description, plain = read_plain(name, revision, dtype, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
+        check_engine_options(engine_options, cache_bytes=cache_bytes, num_threads=num_threads)
+        with naming(name):
+            description, plain = read_plain(name, revision, dtype, chat_template)
         device_type = torch.device(device).type
         core = start(
             CoreOptions(

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.model import ModelNotLoadable, reason_of
 from specmesh.inference.models.vllm.loading.engine_options import given_on
 from specmesh.inference.models.vllm.ray.cluster import join_ray
 from specmesh.serving.process.logging import take_over
@@ -58,14 +58,22 @@ class CoreOptions:
     """The revision of a Hugging Face id; None means its main branch."""
 
 
+def check_engine_options(command_line: str, *, cache_bytes: int | None, num_threads: int) -> None:
+    """Read ``--engine-options`` before the model is, which takes long. Raises ``ModelNotLoadable``
+    unless vLLM has all of them and specmesh sets none; only with the model can vLLM judge their
+    values."""
+    if command_line:
+        _prepare(num_threads)
+        given_on(command_line, cache_bytes)
+
+
 def engine_config(options: CoreOptions, **scoring: Any) -> Any:
     """Return vLLM's configuration; ``scoring`` are the arguments that make it return logits.
 
     Sets the environment and imports vLLM. Raises ``ModelNotLoadable`` for a device that the
     installed vLLM does not support, and for options that it rejects.
     """
-    _set_environment(options.num_threads)
-    take_over("torch")
+    _prepare(options.num_threads)
     from vllm.engine.arg_utils import EngineArgs
     from vllm.platforms import current_platform
 
@@ -102,7 +110,14 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "skip_tokenizer_init": True,
         "use_tqdm_on_load": False,
     }
-    return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
+    try:
+        return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
+    except Exception as error:  # of many types
+        if not given:
+            raise
+        raise ModelNotLoadable(
+            f"--engine-options: vLLM cannot load {options.model!r} with them: {reason_of(error)}"
+        ) from error
 
 
 def _ray_executor(is_cpu: bool) -> Any:
@@ -115,11 +130,12 @@ def _ray_executor(is_cpu: bool) -> Any:
     return RayOnCpus
 
 
-def _set_environment(num_threads: int) -> None:
-    """Set the environment variables that vLLM and its processes read."""
+def _prepare(num_threads: int) -> None:
+    """Set the environment variables that vLLM and its processes read, before vLLM is imported."""
     os.environ.update(ENVIRONMENT)
     # Otherwise each process would need a NUMA node of its own.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    take_over("torch")

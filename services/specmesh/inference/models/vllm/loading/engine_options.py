@@ -7,7 +7,7 @@ import hashlib
 import shlex
 from typing import Any, NoReturn
 
-from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.model import ModelNotLoadable, reason_of
 
 US = "specmesh, which needs it as it is"
 OURS = {
@@ -106,10 +106,11 @@ def given_on(command_line: str, cache_bytes: int | None) -> dict[str, Any]:
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # leave options out that aren't given
     try:
-        words = shlex.split(command_line)
-    except ValueError as error:
-        raise ModelNotLoadable(f"--engine-options: {error}") from error
-    given: dict[str, Any] = vars(parser.parse_args(words))
+        given: dict[str, Any] = vars(parser.parse_args(shlex.split(command_line)))
+    except ModelNotLoadable:
+        raise
+    except Exception as error:  # of many types, as when a file of --config cannot be read
+        raise ModelNotLoadable(f"--engine-options: {reason_of(error)}") from error
     ours = OURS if cache_bytes is None else OURS | INSTEAD_OF_CACHE_BYTES
     for name in given.keys() & ours.keys():
         raise ModelNotLoadable(f"--engine-options: {flag(name)} is set by {ours[name]}")
