@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from functools import cache
+from typing import Any
 
 import pytest
 from tests.forks import surroundings
@@ -33,9 +34,22 @@ WRONG_VALUES = {
     "--attention-backend FOO": "Unknown attention backend: 'FOO'.",
 }
 """Values that only vLLM's configuration refuses, with its words."""
+CHANGES = {
+    "--enable-chunked-prefill": [],
+    "--kv-cache-dtype auto": [],
+    "--kv-cache-dtype fp8": ["kv_cache_dtype"],
+    "--stream-interval 3": [],
+    "--prefix-caching-hash-algo xxhash": [],
+    "--load-format safetensors": [],
+    "--load-format dummy": ["load_format"],
+    "--config-format auto": ["config_format"],
+    "--max-num-seqs 8 --quantization fp8": ["quantization"],
+}
+"""Options, with the names of those that make another target."""
 PROGRAM = """
 import json, sys
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.loading.engine_options import changes_by
 from specmesh.inference.models.vllm.loading.steps import start
 from specmesh.inference.models.vllm.options import CoreOptions, check_engine_options
 asked = json.loads(sys.argv[1])
@@ -46,6 +60,8 @@ for given in asked["before"]:
         told[given] = "taken"
     except ModelNotLoadable as error:
         told[given] = str(error)
+for given in asked["taken"]:
+    told[given] = list(changes_by(given))
 for given in asked["with the model"]:
     try:
         start(
@@ -61,12 +77,13 @@ print(json.dumps(told))
 
 
 @cache
-def told() -> dict[str, str]:
+def told() -> dict[str, Any]:
     """What one process says to all of them, since to import vLLM takes long."""
     asked = {
         "model": TARGET,
         "cache_bytes": CACHE_BYTES,
         "before": list(REFUSED),
+        "taken": list(CHANGES),
         "with the model": list(WRONG_VALUES),
     }
     done = subprocess.run(
@@ -77,7 +94,7 @@ def told() -> dict[str, str]:
         check=True,
         env=surroundings(),
     )
-    answers: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answers
 
 
@@ -90,6 +107,11 @@ def test_options_that_would_do_nothing_or_fail_later_are_refused_before_the_mode
 def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
     name = f"--engine-options: vLLM cannot load {TARGET!r} with them: "
     assert told()[given].startswith(name + WRONG_VALUES[given])
+
+
+@pytest.mark.parametrize("given", CHANGES)
+def test_options_make_another_target_only_if_they_change_what_is_computed(given):
+    assert told()[given] == CHANGES[given]
 
 
 def test_the_model_is_not_read_for_options_that_are_refused(monkeypatch):

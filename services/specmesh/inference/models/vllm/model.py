@@ -3,6 +3,7 @@ many of them."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -25,13 +26,15 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
-from specmesh.inference.models.vllm.loading.engine_options import digest_with
+from specmesh.inference.models.vllm.loading.engine_options import changes_by, digest_with, flag
 from specmesh.inference.models.vllm.loading.steps import check_computes, read_plain, start
 from specmesh.inference.models.vllm.options import CoreOptions, check_engine_options
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 from specmesh.inference.team import team_for, tell_of_compiling
+
+log = logging.getLogger(__name__)
 
 CPU_CACHE_BYTES = 1 << 30
 GPU_BATCH = 256
@@ -105,8 +108,9 @@ class VllmModel:
                 engine_options=engine_options,
             )
         )
-        digest = digest_with(description.weights_digest, engine_options)
-        is_same = digest == description.weights_digest
+        if changes := changes_by(engine_options):
+            log.warning("another target", extra={"because_of": " ".join(map(flag, changes))})
+        digest = digest_with(description.weights_digest, changes)
         description = replace(
             description,
             weights_digest=digest,
@@ -115,7 +119,7 @@ class VllmModel:
             scores_trees=False,  # each path would be a request; one chain is cheaper
         )
         model = cls(core, description)
-        check_computes(name, dtype, model, plain if is_same else None)
+        check_computes(name, dtype, model, None if changes else plain)
         return model
 
     def open(

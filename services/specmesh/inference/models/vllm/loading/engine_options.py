@@ -75,14 +75,33 @@ HARMLESS = {
     "node_rank",
     "master_addr",
     "master_port",
+    "enable_chunked_prefill",
+    "stream_interval",
+    "prefix_caching_hash_algo",
+    "use_tqdm_on_load",
 }
 """vLLM options that change the model's logits by no more than rounding errors."""
 
+SAME = {"load_format": ("hf", "safetensors"), "config_format": ("hf",)}
+"""Values of options that specmesh sets, though others may be given, with which vLLM reads the same
+weights."""
 
-def digest_with(weights_digest: str, command_line: str) -> str:
-    """Return ``weights_digest``, or another digest if vLLM options turn the weights into a
-    different model, as ``--quantization`` does."""
-    changes = {name: v for name, v in given_on(command_line, None).items() if name not in HARMLESS}
+
+def changes_by(command_line: str) -> dict[str, Any]:
+    """Return the options that may turn the weights into a different model, as ``--quantization``
+    does, by name: none that is harmless, or says what is so without it."""
+    if not command_line:
+        return {}
+    defaults = {action.dest: action.default for action in _parser()._actions}
+    return {
+        name: value
+        for name, value in given_on(command_line, None).items()
+        if name not in HARMLESS and value not in SAME.get(name, [defaults[name]])
+    }
+
+
+def digest_with(weights_digest: str, changes: dict[str, Any]) -> str:
+    """Return ``weights_digest``, or another digest if there are ``changes``."""
     if not changes:
         return weights_digest
     named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
@@ -95,14 +114,7 @@ def given_on(command_line: str, cache_bytes: int | None) -> dict[str, Any]:
     among them."""
     if not command_line:
         return {}
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is in another environment
-        def error(self, message: str) -> NoReturn:
-            raise ModelNotLoadable(f"--engine-options: {message}")
-
-    parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
+    parser = _parser()
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # leave options out that aren't given
     try:
@@ -120,3 +132,15 @@ def given_on(command_line: str, cache_bytes: int | None) -> dict[str, Any]:
 def flag(name: str) -> str:
     """Return the option ``name`` of vLLM's ``EngineArgs`` as it is written on a command line."""
     return f"--{name.replace('_', '-')}"
+
+
+def _parser() -> Any:
+    """Return vLLM's own parser."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is in another environment
+        def error(self, message: str) -> NoReturn:
+            raise ModelNotLoadable(f"--engine-options: {message}")
+
+    return EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
