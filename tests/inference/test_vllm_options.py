@@ -34,6 +34,8 @@ WRONG_VALUES = {
     "--attention-backend FOO": "Unknown attention backend: 'FOO'.",
 }
 """Values that only vLLM's configuration refuses, with its words."""
+ROOM = "is too small for a context of 1024 tokens: it takes"
+TOO_FEW_BLOCKS = f"--engine-options: --num-gpu-blocks-override 33 {ROOM} 34 blocks, or"
 CHANGES = {
     "--enable-chunked-prefill": [],
     "--kv-cache-dtype auto": [],
@@ -48,6 +50,7 @@ CHANGES = {
 """Options, with the names of those that make another target."""
 PROGRAM = """
 import json, sys
+from dataclasses import replace
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.loading.engine_options import changes_by
 from specmesh.inference.models.vllm.loading.steps import start
@@ -72,6 +75,21 @@ for given in asked["with the model"]:
         )
     except ModelNotLoadable as error:
         told[given] = str(error)
+for cache_bytes, given in asked["rooms"]:
+    options = CoreOptions(
+        asked["model"], "float32", "cpu", 1024, cache_bytes, 64, 512, 256, 1, 1, given
+    )
+    try:
+        start(options)
+    except ModelNotLoadable as error:
+        told[f"{cache_bytes} {given}"] = str(error)
+        needed = int(str(error).split()[-2])
+for cache_bytes in (needed - 1, needed):
+    try:
+        start(replace(options, cache_bytes=cache_bytes, engine_options=""))
+        told[str(cache_bytes - needed)] = "started"
+    except ModelNotLoadable as error:
+        told[str(cache_bytes - needed)] = str(error)
 print(json.dumps(told))
 """
 
@@ -85,6 +103,7 @@ def told() -> dict[str, Any]:
         "before": list(REFUSED),
         "taken": list(CHANGES),
         "with the model": list(WRONG_VALUES),
+        "rooms": [(1000, ""), (CACHE_BYTES, "--num-gpu-blocks-override 33")],
     }
     done = subprocess.run(
         [str(PYTHON), "-c", PROGRAM, json.dumps(asked)],
@@ -112,6 +131,16 @@ def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
 @pytest.mark.parametrize("given", CHANGES)
 def test_options_make_another_target_only_if_they_change_what_is_computed(given):
     assert told()[given] == CHANGES[given]
+
+
+def test_where_the_context_finds_no_room_the_least_bytes_are_told_and_suffice():
+    """A context of 1,024 tokens takes 34 blocks of 32: one for the token that vLLM reserves room
+    for, and one that it keeps for itself."""
+    least = told()["1000 "].split()[-2]
+    assert told()["1000 "] == told()["-1"] == f"--cache-bytes {ROOM} {least} bytes"
+    assert told()["0"] == "started"
+    few = told()[f"{CACHE_BYTES} --num-gpu-blocks-override 33"]
+    assert few == f"{TOO_FEW_BLOCKS} {least} bytes"
 
 
 def test_the_model_is_not_read_for_options_that_are_refused(monkeypatch):

@@ -15,6 +15,7 @@ import torch
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
 from specmesh.inference.models.vllm.kv_use import KvUse
+from specmesh.inference.models.vllm.loading.kv_need import too_small
 from specmesh.inference.models.vllm.options import CoreOptions, engine_config
 from specmesh.inference.models.vllm.rows import CALLS, ScoringWorker
 
@@ -50,12 +51,10 @@ class Core:
         try:
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         except ValueError as error:
-            if not any(each in str(error) for each in ("KV cache", "cache blocks")):
-                raise
-            raise ModelNotLoadable(
-                f"--cache-bytes is too small for a context of {options.context_tokens} tokens: "
-                f"{error}"
-            ) from error
+            num_blocks = config.cache_config.num_gpu_blocks_override
+            if refusal := too_small(error, options, num_blocks):
+                raise refusal from error
+            raise
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
         torch.set_num_threads = set_num_threads  # on CPUs vLLM replaces it to warn
         self._scheduler: Any = self._core.scheduler
