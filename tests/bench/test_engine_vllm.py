@@ -1,7 +1,12 @@
 """What ``specmesh bench engine --backend vllm`` verifies, and its end where there is no vLLM."""
 
 import itertools
+import subprocess
 
+from tests.forks import surroundings
+from tests.vllm import PYTHON, START_SECONDS, needs_vllm
+
+from specmesh import models
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.vllm.measure import VerificationTimes
 from specmesh.bench.engine.vllm.report import as_json
@@ -46,3 +51,41 @@ def test_where_there_is_no_vllm_it_says_how_to_get_it(bench):
     done = bench("engine", "--backend", "vllm")
     assert done.exit_code == 2
     assert "make setup-vllm" in done.stderr
+
+
+def test_more_streams_than_share_a_step_are_refused(bench):
+    done = bench("engine", "--backend", "vllm", "--streams", "65")
+    assert done.exit_code == 2
+    assert "--streams" in done.stderr
+    assert "at most 64 calls" in done.stderr
+
+
+PROGRAM = """
+import sys
+from specmesh.bench.engine.plan import EnginePlan
+from specmesh.bench.engine.vllm import programs
+from specmesh.inference.model import ModelNotLoadable
+programs.CACHE_BYTES = 6 << 20
+plan = EnginePlan(sys.argv[1], "float32", "cpu", 1, (1, 6), 64, 1, 0)
+texts = [list(range(number, 300 + number)) for number in range(6)]
+programs.start_decoding(programs.SessionsLoad(plan, texts, [256] * 6))
+assert len(programs.turn(4, 0, 2)) == 2
+try:
+    programs.turn(6, 0, 1)
+except ModelNotLoadable as error:
+    print(error)
+"""
+
+
+@needs_vllm
+def test_steps_are_not_timed_that_leave_sessions_out():
+    """Of six prompts of 256 tokens, which the memory for KV has no room for."""
+    done = subprocess.run(
+        [str(PYTHON), "-c", PROGRAM, str(models.path(models.TARGET))],
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=True,
+        env=surroundings(),
+    )
+    assert "of 6 sessions at a time: there is too little memory" in done.stdout

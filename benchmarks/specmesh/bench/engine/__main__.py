@@ -24,6 +24,7 @@ from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
 from specmesh.cli.local.process import StartError
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.model import batch_on
 from specmesh.inference.models.vllm.versions import check_versions
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Device, Dtype, Json, Model, ModelDtype, Threads
@@ -110,6 +111,8 @@ def main(
         with _exit_status():
             _on_device(device_plan, json_=json_)
         return
+    if backend is TimedBackend.VLLM:
+        _check_streams(streams or (), device)
     plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,
         dtype=dtype.value,
@@ -125,6 +128,16 @@ def main(
             _vllm(plan, json_=json_)
         else:
             _ours(plan, json_=json_)
+
+
+def _check_streams(streams: Sequence[int], device: str) -> None:
+    """Raise BadParameter for more streams than share a step of vLLM's: the time of a step would be
+    that of a part of them."""
+    most = batch_on(device.partition(":")[0])
+    if max(streams, default=1) > most:
+        raise typer.BadParameter(
+            f"a step of vLLM has at most {most} calls on this device", param_hint="--streams"
+        )
 
 
 def _ours(plan: EnginePlan, *, json_: bool) -> None:

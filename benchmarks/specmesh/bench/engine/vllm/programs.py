@@ -22,7 +22,7 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
+from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest
 from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
@@ -170,6 +170,11 @@ class Decoding:
             self._core.add_request(Request(name, text[:length], params, None, block_hasher=hasher))
         while any(request.num_output_tokens < WARM_UP for request in scheduler.requests.values()):
             self._step()
+        if len(scheduler.running) < num_sessions:
+            raise ModelNotLoadable(
+                f"vLLM decodes {len(scheduler.running)} of {num_sessions} sessions at a time: "
+                "there is too little memory for the KV of so many --streams"
+            )
 
     def _step(self) -> float:
         began = time.perf_counter()
