@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 
+import pytest
 from tests.forks import surroundings
 from tests.vllm import PYTHON, START_SECONDS, needs_vllm
 
@@ -58,6 +59,14 @@ def test_more_streams_than_share_a_step_are_refused(bench):
     assert done.exit_code == 2
     assert "--streams" in done.stderr
     assert "at most 64 calls" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--tokens", "--rounds"])
+def test_options_that_would_have_no_effect_are_refused(bench, option):
+    done = bench("engine", "--backend", "vllm", option, "2")
+    assert done.exit_code == 2
+    assert option in done.stderr
+    assert "has no effect with --backend vllm" in done.stderr
 
 
 PROGRAM = """

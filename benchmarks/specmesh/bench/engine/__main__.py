@@ -37,6 +37,9 @@ class TimedBackend(StrEnum):
     VLLM = "vllm"
 
 
+TOKENS = 64
+ROUNDS = 1
+
 app = App()
 
 
@@ -62,13 +65,18 @@ def main(
             show_default="1, 8 and 32",
         ),
     ] = None,
-    tokens: Annotated[int, typer.Option(min=2, help="Length of each answer, in tokens.")] = 64,
+    tokens: Annotated[
+        int | None,
+        typer.Option(min=2, help="Length of each answer, in tokens.", show_default=str(TOKENS)),
+    ] = None,
     rounds: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, help="Number of timed rounds; the fastest counts, for ratios the median."
+            min=1,
+            help="Number of timed rounds; the fastest counts, for ratios the median.",
+            show_default=str(ROUNDS),
         ),
-    ] = 1,
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts' lengths and texts.")] = 0,
     random: Annotated[
         ModelShape | None,
@@ -104,8 +112,8 @@ def main(
             dtype=dtype.value,
             device=device,
             streams=tuple(sorted({1, *(streams or (8, 32))})),
-            num_tokens=tokens,
-            rounds=rounds,
+            num_tokens=tokens or TOKENS,
+            rounds=rounds or ROUNDS,
             seed=seed,
         )
         with _exit_status():
@@ -113,14 +121,17 @@ def main(
         return
     if backend is TimedBackend.VLLM:
         _check_streams(streams or (), device)
+        for option, value in (("--tokens", tokens), ("--rounds", rounds)):
+            if value is not None:
+                raise typer.BadParameter("has no effect with --backend vllm", param_hint=option)
     plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,
         dtype=dtype.value,
         device=device,
         threads=threads,
         streams=tuple(sorted({1, *(streams or (8, 32))})),
-        num_tokens=tokens,
-        rounds=rounds,
+        num_tokens=tokens or TOKENS,
+        rounds=rounds or ROUNDS,
         seed=seed,
     )
     with _exit_status():
