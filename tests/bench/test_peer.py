@@ -92,6 +92,14 @@ def test_a_model_without_a_tokenizer_is_named():
         replace(PLAN, target="/nowhere").prompts()
 
 
+def test_longer_answers_than_the_context_has_room_for_are_refused_with_the_most():
+    most = 1024 - PROMPT_TOKENS - 1
+    plan = replace(PLAN, target=str(path(TARGET)), num_tokens=most)
+    plan.check_context()
+    with pytest.raises(ModelNotLoadable, match=rf"^--tokens is at most {most} with "):
+        replace(plan, num_tokens=most + 1).check_context()
+
+
 def test_a_strategy_that_the_models_cannot_run_is_refused(bench):
     for wrong in (
         ("filter",),

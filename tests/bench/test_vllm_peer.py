@@ -28,3 +28,17 @@ def test_the_mesh_and_vllm_answer_the_same():
     assert cell["different_texts"] == 0
     assert cell["vllm_cached_tokens"] == 2 * (PROMPT_TOKENS - 1)
     assert cell["strategies"].keys() == {"autoregressive", "auto"}
+
+
+def test_answers_that_are_too_long_are_refused_before_anything_is_loaded():
+    done = subprocess.run(
+        (PYTHON, "-m", "specmesh.bench.peer", "--tokens", "1000"),
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("specmesh: --tokens is at most 894 with ")

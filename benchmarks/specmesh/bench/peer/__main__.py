@@ -96,6 +96,7 @@ def main(
     console = Console(stderr=True, highlight=False)
     try:
         check_versions()
+        plan.check_context()
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(ExitStatus.USAGE) from error

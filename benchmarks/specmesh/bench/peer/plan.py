@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specmesh.bench.engine.prompts import Prompts
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.loading import read_files
 from specmesh.tools.kit.experiment import SEED
 
 PROMPT_TOKENS = 129
@@ -37,6 +38,21 @@ class PeerPlan:
     def num_rounds(self) -> int:
         """Return the rounds of all cells, including the first one of each, which only warms up."""
         return len(self.temperatures) * len(self.streams) * (self.rounds + 1)
+
+    @property
+    def num_context_tokens(self) -> int:
+        """Return the context length that vLLM needs: it reserves room for one more token."""
+        return PROMPT_TOKENS + self.num_tokens + 1
+
+    def check_context(self) -> None:
+        """Raise ``ModelNotLoadable`` if the target's context has no room for the answers."""
+        context_tokens = int(read_files(self.target).text_config.max_position_embeddings)
+        if self.num_context_tokens > context_tokens:
+            most = context_tokens - (self.num_context_tokens - self.num_tokens)
+            raise ModelNotLoadable(
+                f"--tokens is at most {most} with {self.target!r}, which has a context of "
+                f"{context_tokens} tokens"
+            )
 
     def prompts(self) -> list[list[int]]:
         """Return a prompt for each stream. Raises ``ModelNotLoadable``."""

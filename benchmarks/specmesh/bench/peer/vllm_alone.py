@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specmesh.bench.peer.plan import PROMPT_TOKENS, PeerPlan
+from specmesh.bench.peer.plan import PeerPlan
 from specmesh.inference.model import ModelNotLoadable
 
 CACHE_BYTES = 2 << 30
@@ -47,7 +47,7 @@ def start(plan: PeerPlan) -> None:
             dtype="float32",
             enforce_eager=True,
             max_num_seqs=max(plan.streams),
-            max_model_len=PROMPT_TOKENS + plan.num_tokens + 1,
+            max_model_len=plan.num_context_tokens,
             kv_cache_memory_bytes=CACHE_BYTES,
             generation_config="vllm",
         )
