@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
+from specmesh.decoding.maxima import Maxima
 from specmesh.decoding.processing.nucleus import is_surely_in_nucleus, nucleus
 
 SIZES = [7, SMALL, SMALL + 1, 32_768, 70_000]
@@ -38,6 +39,13 @@ def test_likeliest_rank_like_a_full_sort(size, count):
         expected = np.argsort(-row, kind="stable")
         expected = expected[row[expected] > -np.inf][:count]
         assert LogitsRow(row, 1.0).likeliest(count).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("row", [rows(70_000)["flat"], rows(70_000)["few levels"]])
+def test_only_the_lowest_of_many_tied_tokens_are_ranked(row):
+    row[77] = 9
+    near = Maxima(row).highest(5)
+    assert near.tolist() == sorted({77, *np.flatnonzero(row == np.sort(row)[-2])[:5]})
 
 
 @pytest.mark.parametrize("size", SIZES)

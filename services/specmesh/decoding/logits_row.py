@@ -96,7 +96,8 @@ class LogitsRow:
     def likeliest(self, count: int) -> NDArray[np.int64]:
         """Return the ``count`` likeliest tokens, or all if fewer, best first; ties go to the lower
         id."""
-        return self._ids(self._best_of(self.likely(count), count))
+        near = self.likely(count) if self._parts is None else self._parts.highest(count)
+        return self._ids(self._best_of(near, count))
 
     def likeliest_with_weights(
         self, count: int, near: NDArray[np.int64] | None = None

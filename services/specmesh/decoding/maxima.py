@@ -40,6 +40,18 @@ class Maxima:
             return nth_highest(_of_blocks(self.groups), count)
         return nth_highest(self.groups, count) if 2 * count <= self.groups.size else -np.inf
 
+    def highest(self, count: int) -> Ids:
+        """Return the ``count`` tokens with the highest finite logits and some more, ascending, but
+        no more than ``count`` of those that are tied for the last place: the lowest of them."""
+        floor = max(self.floor_of(count), lowest(self._logits.dtype))
+        if 8 * self.num_groups_from(floor) < self.groups.size:
+            return self.tokens_from(floor)
+        # To rank what may be nearly all tokens, as after a processor that equals them, would take
+        # milliseconds.
+        above = (self._logits > floor).nonzero()[0]
+        tied = (self._logits == floor).nonzero()[0]
+        return np.sort(np.concatenate([above, tied[:count]]))
+
     def num_groups_from(self, floor: float) -> int:
         """Return the number of groups with a token that reaches ``floor``."""
         return int(np.count_nonzero(self.groups >= floor))
