@@ -22,6 +22,7 @@ from tests.orchestrator.answers import (
 )
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
+from specmesh.orchestrator.requests import named_requests
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.store import patience
@@ -30,6 +31,7 @@ from specmesh.v1 import generation_pb2_grpc
 
 DRAWN = {"temperature": 0.8}
 REJECTION = {**DRAWN, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
+AMBIGUOUS = [("ab", ""), ("b", "a")]
 REUSED = (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
@@ -192,8 +194,8 @@ async def test_another_request_under_the_same_id_is_refused(
         other = request(**fields)
     if "speculation" not in changes:  # there's no confidence service here
         assert await refusal(stub.Generate(other)) == REUSED
-    assert named(other, "").claim.session_id == whole.started.session_id
-    assert named(other, "").claim.resume_token != whole.started.resume_token
+    assert named(other, "").claim(other).session_id == whole.started.session_id
+    assert named(other, "").claim(other).resume_token != whole.started.resume_token
     again = await collect(stub.Generate(asked))
     assert again.tokens == whole.tokens
 
@@ -267,11 +269,12 @@ def test_identities_have_requests_of_their_own_under_one_id():
     asked = request(request_id="r", sampling=DRAWN)
     ours, theirs, again = (named(asked, owner) for owner in ("us", "them", "us"))
     assert ours == again
-    assert ours.claim.session_id != theirs.claim.session_id
-    assert ours.claim.resume_token != theirs.claim.resume_token
+    assert ours.claim(asked).session_id != theirs.claim(asked).session_id
+    assert ours.claim(asked).resume_token != theirs.claim(asked).resume_token
     assert ours.seed != theirs.seed
     # Nor does it help to have a name that ends where another's id begins.
-    assert named(request(request_id="ab"), "") != named(request(request_id="b"), "a")
+    sessions = {named(request(request_id=i), o).claim(asked).session_id for i, o in AMBIGUOUS}
+    assert len(sessions) == 2
     assert ours.seed < 2**53
 
 
@@ -280,6 +283,13 @@ def test_drawn_seeds_are_spread_evenly():
     assert abs(sum(seeds) / len(seeds) - 0.5) < 0.03
     assert min(seeds) < 0.01
     assert max(seeds) > 0.99
+
+
+async def test_text_that_is_refused_is_not_read_for_its_id(pair, request_id, monkeypatch):
+    monkeypatch.setattr(named_requests, "_meaning", lambda *_: pytest.fail("it was read"))
+    asked = request(request_id=request_id, text="x" * 1_000_000)
+    refused = grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"
+    assert await refusal(pair.first.Generate(asked)) == refused
 
 
 async def test_id_of_too_many_characters_is_refused(pair):

@@ -194,7 +194,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                 )
                 if name is not None and self._store is not None:
                     with told():
-                        answer = await self._answers.named(answer, name.claim, request, metrics)
+                        claim = name.claim(request)
+                        answer = await self._answers.named(answer, claim, request, metrics)
                 return Begun(answer, slot)
 
             has_heartbeats |= has_begun

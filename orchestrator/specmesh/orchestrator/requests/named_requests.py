@@ -19,31 +19,40 @@ from specmesh.v1 import generation_pb2
 
 @dataclass(frozen=True, slots=True)
 class NamedRequest:
-    """The session of a request with an id, and the seed used if the request names none."""
+    """The id of a request from the identity ``owner``, and what follows from it."""
 
-    claim: Claim
-    seed: int
+    owner: str
+    request_id: str
+
+    @property
+    def seed(self) -> int:
+        """The seed used if the request names none."""
+        return int.from_bytes(_derived(b"seed", *self._name), "little") >> (128 - SEED_BITS)
+
+    def claim(self, request: generation_pb2.GenerateRequest) -> Claim:
+        """Return the session of ``request``, all of which is hashed: its size must be checked.
+
+        A different request with the same id gets a different resume token and therefore cannot take
+        the session.
+        """
+        return Claim(
+            session_id=_derived(b"session", *self._name).hex(),
+            resume_token=_derived(b"resume token", *self._name, _meaning(request, self.seed)),
+            owner=self.owner,
+        )
+
+    @property
+    def _name(self) -> tuple[bytes, bytes]:
+        return self.owner.encode(), self.request_id.encode()
 
 
 def named(request: generation_pb2.GenerateRequest, owner: str) -> NamedRequest | None:
-    """Return the session and seed of ``request`` from the identity ``owner``; None without an id.
-
-    A different request with the same id gets a different resume token and therefore cannot take
-    the session. Raises ``InvalidField`` if the id is too long.
-    """
+    """Return what the id of ``request`` from the identity ``owner`` stands for; None without an id.
+    Raises ``InvalidField`` if the id is too long."""
     request_id = request.request_id
     if len(request_id) > MAX_REQUEST_ID_CHARS:
         raise InvalidField("request_id", f"has more than {MAX_REQUEST_ID_CHARS} characters")
-    if not request_id:
-        return None
-    name = (owner.encode(), request_id.encode())
-    seed = int.from_bytes(_derived(b"seed", *name), "little") >> (128 - SEED_BITS)
-    claim = Claim(
-        session_id=_derived(b"session", *name).hex(),
-        resume_token=_derived(b"resume token", *name, _meaning(request, seed)),
-        owner=owner,
-    )
-    return NamedRequest(claim, seed)
+    return NamedRequest(owner, request_id) if request_id else None
 
 
 def _meaning(request: generation_pb2.GenerateRequest, seed: int) -> bytes:
