@@ -26,6 +26,14 @@ def test_replica_gets_only_what_follows_the_full_blocks_it_holds():
     assert prefix.message("b", 40, ()).base_length == 0
 
 
+def test_message_is_built_once_for_replicas_that_hold_the_same():
+    prefix = CommittedPrefix("s", TOKENS)
+    message = prefix.message("a", 40, (7,))
+    assert prefix.message("b", 40, (7,)) is message
+    assert prefix.message("b", 40, (8,)).token_ids == [*TOKENS, 8]
+    assert prefix.message("b", 39, (8,)).token_ids == [*TOKENS[:39], 8]
+
+
 def test_replica_that_forgot_gets_the_whole_prefix_again():
     prefix = CommittedPrefix("s", TOKENS)
     prefix.seen_by("a", 40)

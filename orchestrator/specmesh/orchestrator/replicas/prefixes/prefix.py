@@ -43,6 +43,8 @@ class CommittedPrefix:
         self._holders = holders or PrefixHolders()
         self.holds: dict[str, int] = self._holders.of(self._chain)
         """Number of the tokens that each replica is believed to hold."""
+        self._latest_asked: tuple[int, int, tuple[int, ...]] | None = None
+        self._latest = tokens_pb2.Prefix()
 
     @property
     def length(self) -> int:
@@ -68,15 +70,21 @@ class CommittedPrefix:
                 self.holds[replica] = max(num_held, self.holds.get(replica, 0))
 
     def message(self, replica: str, length: int, path: Sequence[int]) -> tokens_pb2.Prefix:
-        """Return the first ``length`` tokens and ``path``, minus the blocks the replica holds."""
+        """Return the first ``length`` tokens and ``path``, minus the blocks the replica holds. The
+        message must not be changed."""
         base_length = self._base_length(replica, length)
-        return tokens_pb2.Prefix(
-            base_length=base_length,
-            base_digest=self._chain.digest_at(base_length) if base_length else b"",
-            salt=self._chain.salt,
-            token_ids=[*self._chain[base_length:length], *path],
-            session_id=self.session_id,
-        )
+        asked = base_length, length, tuple(path)
+        # A drafter and a verifier are mostly sent the same, at first a whole prompt.
+        if asked != self._latest_asked:
+            self._latest_asked = asked
+            self._latest = tokens_pb2.Prefix(
+                base_length=base_length,
+                base_digest=self._chain.digest_at(base_length) if base_length else b"",
+                salt=self._chain.salt,
+                token_ids=[*self._chain[base_length:length], *path],
+                session_id=self.session_id,
+            )
+        return self._latest
 
     def num_to_send(self, replica: str, length: int) -> int:
         """Return how many of the first ``length`` tokens the replica does not hold."""
