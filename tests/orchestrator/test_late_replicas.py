@@ -6,22 +6,26 @@ import asyncio
 from collections import deque
 from functools import partial
 
+import grpc.aio
 import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.answers import alone, collect, request
+from tests.orchestrator.conftest import draft
 from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import START, Drafter, Verifier, hang, passing
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
-from specmesh.orchestrator.replicas.pool import replica_pool
+from specmesh.orchestrator.replicas.pool import outliers, replica_pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
-from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
+from specmesh.serving.errors import UnavailableStatus
 
 HEDGES = True
 
@@ -305,3 +309,39 @@ async def test_hung_drafter_stalls_a_few_rounds_and_no_more(connect, serve):
     assert (await collect(stub.Generate(request()))).tokens == alone(request().sampling)
     assert asyncio.get_running_loop().time() - began < 5
     assert behind.mesh.drafters.outliers.is_ejected(drafter.address)
+
+
+async def test_drafter_that_hangs_holds_up_one_draft_and_hardly_the_one_that_probes_it(
+    connect, monkeypatch
+):
+    waits: list[tuple[int, bool]] = []
+
+    def missed_after(
+        _: CallPatience, num_tokens: int, step_s: float, *, is_probe: bool = False
+    ) -> float:
+        assert step_s >= 0
+        waits.append((num_tokens, is_probe))
+        return 0.3
+
+    drafter = Drafter()
+    mesh = (await connect([Verifier()], [drafter])).mesh
+    calls = calls_on(mesh)
+
+    async def drafts() -> None:
+        context = calls.command_context(Context(), START)
+        await draft(calls, Draft(1, (), depth=2), context, lambda _: None)
+
+    await drafts()
+    monkeypatch.setattr(outliers, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(CallPatience, "missed_after", missed_after)
+    drafter.always = hang
+    with pytest.raises(grpc.aio.AioRpcError):
+        await drafts()
+    with pytest.raises(UnavailableStatus):
+        await drafts()
+    mesh.drafters.outliers.restarted(drafter.address, asyncio.get_running_loop().time())
+    with pytest.raises(grpc.aio.AioRpcError):
+        await drafts()
+    (sent, was_probe), (_, is_probe) = waits
+    assert (was_probe, is_probe) == (False, True)
+    assert sent < len(PROMPT) - BLOCK_TOKENS  # the drafter holds the blocks before

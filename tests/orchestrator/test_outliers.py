@@ -13,6 +13,7 @@ from specmesh.orchestrator.replicas.pool.outliers import (
     MAX_IN_A_ROW,
     MAX_SECONDS,
     MIN_PACES,
+    SILENT_SECONDS,
     SLOW,
     EjectionReason,
     Outliers,
@@ -37,6 +38,32 @@ def test_failures_in_a_row_leave_a_replica_out():
     outliers = Outliers()
     assert fail(outliers, "a", MAX_IN_A_ROW + 1) == [*[None] * MAX_IN_A_ROW, EjectionReason.ERRORS]
     assert outliers.usable(ALL, 0.0) == ["b", "c"]
+
+
+def timed_out(outliers: Outliers, began: float, now: float) -> EjectionReason | None:
+    return outliers.failed("a", ALL, began, now, EjectionReason.LATENCY)
+
+
+def test_what_can_be_done_without_is_left_out_as_soon_as_it_hangs():
+    outliers = Outliers(last_stays=False)
+    answer(outliers, "a", 1, now=1.0)
+    assert timed_out(outliers, 2.0, 2.0 + SILENT_SECONDS) is EjectionReason.LATENCY
+
+
+def test_what_has_answered_others_meanwhile_does_not_hang():
+    outliers = Outliers(last_stays=False)
+    answer(outliers, "a", 1, now=2.1)
+    assert timed_out(outliers, 2.0, 2.0 + SILENT_SECONDS) is None
+
+
+def test_what_has_never_answered_may_still_be_loading():
+    assert timed_out(Outliers(last_stays=False), 2.0, 9.0) is None
+
+
+def test_what_answers_need_is_not_left_out_for_one_timeout():
+    outliers = Outliers()
+    answer(outliers, "a", 1, now=1.0)
+    assert timed_out(outliers, 2.0, 9.0) is None
 
 
 def test_an_answer_now_and_then_does_not_hide_failures():

@@ -37,6 +37,22 @@ def test_quick_calls_are_late_and_given_up_at_the_floors():
     assert patience(a=0.002).given_up_after(8) == GIVEN_UP_FLOOR_SECONDS
 
 
+def test_a_call_that_others_can_do_without_is_missed_for_a_few_of_their_steps_at_most():
+    learnt = patience(a=0.1)
+    assert learnt.missed_after(8, step_s=0.3) == GIVEN_UP_FLOOR_SECONDS
+    assert learnt.missed_after(8, step_s=0.3, is_probe=True) == pytest.approx(0.6)
+    assert learnt.missed_after(8, step_s=5.0) == pytest.approx(10.0)
+    assert learnt.missed_after(8, step_s=50.0) == 60.0
+
+
+def test_nor_is_it_missed_before_it_is_late():
+    learnt = patience(a=4.0)
+    assert learnt.missed_after(8, step_s=0.3) == pytest.approx(learnt.late_after(16))
+    assert learnt.missed_after(8, step_s=0.3, is_probe=True) == pytest.approx(12.0, rel=0.01)
+    unlearned = CallPatience(ceiling_s=60.0, unknown_s=3.0)
+    assert unlearned.missed_after(8, step_s=0.3, is_probe=True) == 3.0
+
+
 def test_slow_calls_are_given_their_time():
     assert patience(a=1.0).late_after(8) == pytest.approx(1.5)
     assert patience(a=1.0).given_up_after(8) == pytest.approx(10.0)

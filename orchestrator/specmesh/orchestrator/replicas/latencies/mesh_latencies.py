@@ -21,7 +21,7 @@ DRAFT_SECONDS = 10.0
 UNKNOWN_DRAFT_SECONDS = 3.0
 """Timeout of each message of a draft until latencies are known."""
 DRAFT_FLOOR_SECONDS = 0.5
-"""Shortest timeout of a message of a draft once latencies are known."""
+"""Shortest timeout of a message of a draft once latencies are known, except of a probe."""
 
 LEAST_BEHIND_SECONDS = 0.001
 """A further token that waits less than this for each that its call asks for, waits by chance."""

@@ -27,6 +27,8 @@ GIVEN_UP = 10.0
 """A call is given up after this multiple of the time of the slowest calls."""
 GIVEN_UP_FLOOR_SECONDS = 2.0
 """Default of the shortest time after which a call is given up, once latencies are known."""
+MISSED_STEPS = 2.0
+"""Steps of others that a call which they could do without may take, even if it is late."""
 
 Key = TypeVar("Key")
 
@@ -75,6 +77,16 @@ class CallPatience:
             return self._unknown_s
         bound = max(self._floor_s, GIVEN_UP * slow * (1 + num_ahead))
         return min(self._ceiling_s, bound * 2.0 ** min(num_late, 10))
+
+    def missed_after(self, num_tokens: int, step_s: float, *, is_probe: bool = False) -> float:
+        """Return the seconds after which others go on without a call that computes ``num_tokens``,
+        since it is late and has cost them some of their steps of ``step_s``. One that only probes
+        a replica which has failed is not worth the floor."""
+        if self._slow(num_tokens) is None:
+            return self._unknown_s
+        # As one of twice the size: the largest prompts of a size take far more than its median.
+        bound = max(self.late_after(2 * num_tokens), MISSED_STEPS * step_s)
+        return min(self._ceiling_s, bound if is_probe else max(self._floor_s, bound))
 
     def _slow(self, num_tokens: int) -> float | None:
         """Return the time of the slowest calls of this size; None until latencies are known."""

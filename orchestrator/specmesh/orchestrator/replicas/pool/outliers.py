@@ -22,6 +22,9 @@ MAX_FAILURES = 5
 """Failures in the window that are tolerated; one more and the replica is ejected."""
 MAX_IN_A_ROW = 2
 """Consecutive failures that are tolerated; one more ejects the replica."""
+SILENT_SECONDS = 0.5
+"""A replica that can be done without hangs if it answers nothing for so long before a call times
+out: that one call ejects it."""
 MIN_PACES = 10
 """Paces of a replica, and of the others in the same time, without which it is not judged slow."""
 MAX_PACES = 1024
@@ -49,6 +52,7 @@ class EjectionReason(Enum):
 class _Record:
     failures: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
     num_answers: int = 0
+    answered_at: float = 0.0
     num_in_a_row: int = 0
     """Failures since the last answer."""
     suspect: str | None = None
@@ -125,7 +129,7 @@ class Outliers:
         Returns the reason if this ejects the replica.
         """
         record = self._record(replica)
-        record.num_answers += 1
+        record.num_answers, record.answered_at = record.num_answers + 1, now
         record.num_in_a_row, record.suspect = 0, None
         record.failures.append(False)
         if pace is not None:
@@ -156,7 +160,8 @@ class Outliers:
             if began >= record.ejected_at:
                 self._extend(record, now)
             return None
-        if record.num_in_a_row > MAX_IN_A_ROW or sum(record.failures) > MAX_FAILURES:
+        often = record.num_in_a_row > MAX_IN_A_ROW or sum(record.failures) > MAX_FAILURES
+        if often or (cause is EjectionReason.LATENCY and self._hangs(record, began, now)):
             return self._eject(record, replica, among, now, cause)
         return None
 
@@ -178,6 +183,12 @@ class Outliers:
         """Return whether the replica has answered and not failed since."""
         record = self._record(replica)
         return bool(record.num_answers) and not record.num_in_a_row and record.suspect is None
+
+    def _hangs(self, record: _Record, began: float, now: float) -> bool:
+        """Return whether a replica that could answer before, so that it has not just begun to load
+        or compile, has fallen silent with a call begun at ``began``."""
+        may_all_go, silent_since = not self._staying, max(began, record.answered_at)
+        return may_all_go and record.num_answers > 0 and now - silent_since >= SILENT_SECONDS
 
     def _record(self, replica: str) -> _Record:
         record = self._records.get(replica)

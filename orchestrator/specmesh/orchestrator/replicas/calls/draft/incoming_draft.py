@@ -53,9 +53,9 @@ class IncomingDraft:
         self._waiting_since = _now()
         # The first message takes longer if the drafter must compute tokens of the prefix.
         self._num_sent = len(asked.prefix.token_ids) + len(asked.tree.token_ids)
-        self._num_held = asked.prefix.base_length
         self._num_drafted = most_nodes(asked, asked.levels_per_message)
         self._limits = DraftLimits.of(asked, command.tree)
+        self._is_probe = request.mesh.drafters.outliers.is_ejected(peer.address)
 
     @property
     def tree(self) -> TokenTree:
@@ -64,10 +64,12 @@ class IncomingDraft:
 
     @property
     def next_by(self) -> float:
-        """The time, by the event loop's clock, at which to give up the next message, longer than
-        drafters almost ever take."""
-        max_tokens = self._num_sent + self._num_held + self._num_drafted
-        return self._waiting_since + self._patience.given_up_after(max_tokens)
+        """The time, by the event loop's clock, at which to give up the next message: the target
+        waits for it, and could go on without."""
+        num_tokens = self._num_sent + self._num_drafted
+        step_s = self._request.mesh.latencies.target_s.value or 0.0
+        bound_s = self._patience.missed_after(num_tokens, step_s, is_probe=self._is_probe)
+        return self._waiting_since + bound_s
 
     @property
     def _full(self) -> bool:
@@ -87,7 +89,7 @@ class IncomingDraft:
         return None
 
     def _read(self, response: drafter_pb2.DraftResponse) -> Drafted:
-        now = _now()
+        now, self._is_probe = _now(), False
         size, part = len(self._tree), self._part(response)
         if part.cost.forward_s or not response.HasField("cost"):
             self._learn(now - self._waiting_since)
@@ -110,7 +112,7 @@ class IncomingDraft:
         and the message after them may still have to read the prefix."""
         if not self._peer.has_left:
             self._patience.add(self._peer.address, self._num_sent + self._num_drafted, seconds)
-        self._num_sent = self._num_held = 0
+        self._num_sent = 0
 
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
         """Parse a message; an invalid one counts as the drafter's failure and ends the draft."""
