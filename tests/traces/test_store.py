@@ -113,6 +113,20 @@ def test_late_spans_are_added_and_none_is_there_twice(path):
     assert len({span.span_id for span in found}) == len(found) == 4
 
 
+def test_spans_that_an_exporter_repeats_are_stored_once_as_they_came_first(path):
+    orchestrator, verifier = answer(1)
+    first = orchestrator.scope_spans[0].spans[0]
+    again = orchestrator.scope_spans[0].spans.add()
+    again.CopyFrom(first)
+    again.name = "again"
+    writer(path).add(stored([orchestrator, verifier, verifier]))
+    with StoreReader(path) as reader:
+        (summary,) = reader.select(Query())
+        found = list(spans_from(reader.spans(summary.trace_id).resource_spans))
+    assert summary.num_spans == len(found) == 4
+    assert [span.name for span in found if span.span_id == first.span_id.hex()] == [ANSWER]
+
+
 def test_a_prefix_that_only_one_id_has_finds_it(path):
     store = writer(path)
     store.add(stored(answer(0xA << 124, duration_ms=90), answer(0xAB << 120)))

@@ -14,7 +14,6 @@ from specmesh.cli.trace.opening import explained
 from specmesh.cli.trace.options import Json, TraceStore
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.formats.files import read_traces
-from specmesh.traces.store.blob import distinct
 from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.schema import default_path
 from specmesh.traces.store.writer import StoredTrace, StoreWriter
@@ -34,7 +33,7 @@ def import_(
 ) -> None:
     """Import traces from files into the store, for the other commands to show."""
     with explained():
-        traces = [StoredTrace.of(distinct(groups)) for file in files for groups in _read(file)]
+        traces = [StoredTrace.of(groups) for file in files for groups in _read(file)]
         writer = StoreWriter(store or default_path(), StoreLimits())
         num_left_out = writer.add(traces)
         writer.close()

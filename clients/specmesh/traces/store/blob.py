@@ -22,9 +22,12 @@ def distinct(groups: Iterable[ResourceSpans]) -> list[ResourceSpans]:
     for group in groups:
         left = ResourceSpans(resource=group.resource, schema_url=group.schema_url)
         for scope in group.scope_spans:
-            new = {(span.trace_id, span.span_id): span for span in scope.spans}
-            fresh = [span for key, span in new.items() if key not in seen]
-            seen |= new.keys()
+            fresh = []
+            for span in scope.spans:
+                key = (span.trace_id, span.span_id)
+                if key not in seen:
+                    seen.add(key)
+                    fresh.append(span)
             if fresh:
                 left.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=fresh)
         if left.scope_spans:

@@ -32,8 +32,13 @@ class StoredTrace:
 
     @classmethod
     def of(cls, groups: Sequence[ResourceSpans]) -> StoredTrace:
-        """Make the stored form of ``groups``, which must be of one trace and hold a span."""
-        return cls(summarise(list(spans_from(groups))), pack(groups))
+        """Make the stored form of ``groups``, which must be of one trace and hold a span.
+
+        Repeated spans are stored once: OTLP delivers at least once, so that exporters repeat what
+        arrived unnoticed.
+        """
+        kept = distinct(groups)
+        return cls(summarise(list(spans_from(kept))), pack(kept))
 
 
 class StoreWriter:
@@ -124,7 +129,7 @@ class StoreWriter:
         number, blob = found
         self._delete([number])
         groups = [*unpack(blob).resource_spans, *unpack(trace.blob).resource_spans]
-        return StoredTrace.of(distinct(groups))
+        return StoredTrace.of(groups)
 
     def _make_room(self, num_pages: int) -> None:
         available = self._limits.num_pages - self._number("page_count")
