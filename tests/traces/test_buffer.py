@@ -112,3 +112,27 @@ def test_memory_is_bounded_also_while_nobody_takes_traces_from_it():
         take(buffer, [group("verifier", make_span(number, f"{number}"))], float(number))
     assert buffer.num_dropped == 3
     assert names(buffer.flush(9.0)) == [["1"], ["2"], ["3"], ["4"]]
+
+
+def test_memory_is_bounded_by_the_size_of_spans_and_not_by_their_number_alone():
+    keep = Keep(1, 3)
+    buffer = TraceBuffer(keep, BufferLimits(max_bytes=10_000))
+    for number in range(1, 6):  # some 4,000 bytes each, none of them a root
+        take(buffer, [group("verifier", large_span(number))], float(number))
+    assert names(buffer.due(6.0)) == [["1"], ["3"]]
+    assert [number for number, *_ in keep.asked] == [1, 2, 3]
+    assert buffer.num_dropped == 0
+
+
+def test_large_spans_are_dropped_while_nobody_takes_traces_from_it():
+    buffer = TraceBuffer(KeepAll(), BufferLimits(max_bytes=5_000))
+    for number in range(1, 6):
+        take(buffer, [group("verifier", large_span(number))], float(number))
+    assert buffer.num_dropped == 2
+    assert names(buffer.flush(9.0)) == [["1"], ["2"], ["3"]]
+    take(buffer, [group("verifier", large_span(6))], 10.0)
+    assert names(buffer.flush(11.0)) == [["6"]]
+
+
+def large_span(number):
+    return make_span(number, f"{number}", parent=b"p" * 8, noise="x" * 4_000)

@@ -29,6 +29,11 @@ class ArrivedSpan:
     facts: RootFacts
     """The facts for sampling, as if it were the root."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Its size. Spans of a message share their resource and scope, but one may be alone."""
+        return len(self.resource) + len(self.scope) + len(self.span)
+
 
 def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[ArrivedSpan]:
     """Yield the spans of an OTLP message."""

@@ -15,12 +15,13 @@ from specmesh.traces.collector.arrival import ArrivedSpan
 from specmesh.traces.collector.sampling import Sampler
 
 _OVERFLOW = 2
-"""Multiple of ``max_spans`` that bounds the buffer also while nobody takes traces from it."""
+"""Multiple of ``max_spans`` and ``max_bytes`` that bounds the buffer also while nobody takes traces
+from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferLimits:
-    """Limits of the time that spans wait, and of their number."""
+    """Limits of the time that spans wait, and of their number and size."""
 
     settle_s: float = 2.0
     """Wait for further spans of a kept trace; usually long enough for all processes to send."""
@@ -29,6 +30,9 @@ class BufferLimits:
     max_spans: int = 200_000
     """Most spans in the buffer; above this, the trace that has waited longest leaves early. Spans
     that arrive faster than traces can leave are dropped above twice as many."""
+    max_bytes: int = 256 * 1024 * 1024
+    """Most bytes of the spans in the buffer, each with its resource and scope; above this, the same
+    happens as above ``max_spans``."""
     max_spans_of_trace: int = 50_000
     """Most spans of one trace besides its root; further ones are dropped."""
     num_remembered: int = 100_000
@@ -38,6 +42,7 @@ class BufferLimits:
 @dataclass(slots=True)
 class _Trace:
     spans: list[ArrivedSpan] = field(default_factory=list)
+    num_bytes: int = 0
     last_s: float = 0.0
 
 
@@ -54,6 +59,7 @@ class TraceBuffer:
         self._kept: OrderedDict[bytes, _Trace] = OrderedDict()
         self._decisions: OrderedDict[bytes, bool] = OrderedDict()
         self._num_spans = 0
+        self._num_bytes = 0
 
     def take(self, arrived: Iterable[ArrivedSpan], now_s: float) -> None:
         """Add spans."""
@@ -61,7 +67,7 @@ class TraceBuffer:
             kept = self._decisions.get(each.trace_id)
             if kept is False:
                 continue
-            if self._num_spans >= _OVERFLOW * self._limits.max_spans:
+            if self._fill() >= _OVERFLOW:
                 self.num_dropped += 1
                 continue
             traces = self._kept if kept else self._undecided
@@ -74,7 +80,9 @@ class TraceBuffer:
                 self.num_dropped += 1
                 continue
             trace.spans.append(each)
+            trace.num_bytes += each.num_bytes
             self._num_spans += 1
+            self._num_bytes += each.num_bytes
             if decides:
                 self._decide(each.trace_id, each, now_s)
 
@@ -84,7 +92,7 @@ class TraceBuffer:
             self._decide_without_root(trace_id, now_s)
         ready = list(self._silent(self._kept, now_s - self._limits.settle_s))
         yield from map(self._take_out, ready)
-        while self._num_spans > self._limits.max_spans:
+        while self._fill() > 1:
             if self._kept:
                 yield self._take_out(next(iter(self._kept)))
             else:
@@ -110,12 +118,21 @@ class TraceBuffer:
         if kept:
             self._kept[trace_id] = trace
         else:
-            self._num_spans -= len(trace.spans)
+            self._forget(trace)
 
     def _take_out(self, trace_id: bytes) -> Sequence[ArrivedSpan]:
-        spans = self._kept.pop(trace_id).spans
-        self._num_spans -= len(spans)
-        return spans
+        trace = self._kept.pop(trace_id)
+        self._forget(trace)
+        return trace.spans
+
+    def _forget(self, trace: _Trace) -> None:
+        self._num_spans -= len(trace.spans)
+        self._num_bytes -= trace.num_bytes
+
+    def _fill(self) -> float:
+        """Return how full the buffer is, by number or by size; 1 is at its limit."""
+        limits = self._limits
+        return max(self._num_spans / limits.max_spans, self._num_bytes / limits.max_bytes)
 
     @staticmethod
     def _silent(traces: OrderedDict[bytes, _Trace], until_s: float) -> list[bytes]:
