@@ -101,7 +101,7 @@ def test_show_marks_what_is_missing():
 
 def test_show_divides_the_time_of_an_answer():
     found = told("show", "aa")
-    assert found["summary"]["session"] == "s-1"
+    assert found["summary"]["sessions"] == ["s-1"]
     assert sum(part["ms"] for part in found["critical_path_parts"]) == pytest.approx(20.0)
     assert sum(each["ms"] for each in found["critical_path"]) == pytest.approx(20.0)
     assert sum(node["path_share"] for node in found["nodes"]) == pytest.approx(1)

@@ -91,6 +91,35 @@ def test_lists_are_filtered_and_ordered(path):
     assert summary.nodes == ("orchestrator", "verifier")
 
 
+def test_a_request_with_several_answers_is_found_by_each_session_and_counts_all_their_tokens(path):
+    root = make_span(5, "POST /v1/completions", 0.0, 30.0)
+    streams = [
+        make_span(5, ANSWER, start_ms, 10.0, parent=root.span_id, **told(session, tokens))
+        for start_ms, session, tokens in ((2.0, "s2", 3), (1.0, "s1", 4), (11.0, "s1", 5))
+    ]
+    writer(path).add(stored([group("gateway", root), group("orchestrator", *streams)]))
+    with StoreReader(path) as reader:
+        for session in ("s1", "s2"):
+            (summary,) = reader.select(Query(session=session))
+        assert reader.select(Query(session="s")) == []
+        assert ids(reader.select(Query(begun=True))) == [5]
+    assert summary.sessions == ("s1", "s2")
+    assert summary.num_tokens == 12
+
+
+def test_sessions_that_were_stored_as_they_are_are_found(path):
+    store = writer(path)
+    store.add(stored(answer(1, session="s1")))
+    store._connection.execute("UPDATE traces SET session = 's1'")
+    with StoreReader(path) as reader:
+        (summary,) = reader.select(Query(session="s1"))
+    assert summary.sessions == ("s1",)
+
+
+def told(session, tokens):
+    return {"gen_ai__response__id": session, "gen_ai__usage__output_tokens": tokens}
+
+
 def test_what_the_mesh_asks_itself_is_listed_only_if_asked_for(path):
     name = "specmesh.mesh.v1alpha1.ModelService/GetModel"
     writer(path).add(stored([group("verifier", make_span(7, name))]))

@@ -39,11 +39,12 @@ class TraceSummary:
     """Reason of a failure: the mesh's, else the error's type."""
     strategy: str
     model: str
-    session: str
+    sessions: tuple[str, ...]
+    """The sessions of its answers in order of start: a gateway's request may have several."""
     acceptance: float | None
     """Share of the verified draft tokens that were accepted, 0 to 1."""
     num_tokens: int | None
-    """Number of output tokens."""
+    """Number of output tokens of all answers."""
     num_spans: int
     num_missing: int
     """Number of missing spans (``completeness``)."""
@@ -54,7 +55,8 @@ class TraceSummary:
 def summarise(spans: Sequence[Span]) -> TraceSummary:
     """Summarise one trace, which must have spans."""
     root = root_of(spans)
-    answered = _answered(spans, root)
+    streams = _streams(spans)
+    answered = _answered(streams, root)
     outcome = _outcome(root, answered)
     return TraceSummary(
         trace_id=root.trace_id,
@@ -65,9 +67,9 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
         reason=_reason(root, answered) if outcome is Outcome.FAILED else "",
         strategy=answered.text(names.STRATEGY) or root.text(names.STRATEGY),
         model=answered.text(names.RESPONSE_MODEL) or answered.text(names.REQUEST_MODEL),
-        session=answered.text(names.RESPONSE_ID),
+        sessions=_sessions(streams or [root]),
         acceptance=answered.maybe_number(names.ACCEPTANCE),
-        num_tokens=_count(answered.maybe_number(names.OUTPUT_TOKENS)),
+        num_tokens=_num_tokens(streams or [root]),
         num_spans=len(spans),
         num_missing=len(gaps(answering(spans))),
         nodes=tuple(sorted({span.node.label for span in spans})),
@@ -78,19 +80,36 @@ def failure(spans: Sequence[Span]) -> str:
     """Return the error message of a failed request, with the name of a wrong field; empty if the
     request did not fail or its spans don't tell."""
     root = root_of(spans)
-    answered = _answered(spans, root)
+    answered = _answered(_streams(spans), root)
     if _outcome(root, answered) is not Outcome.FAILED:
         return ""
     return answered.message or root.message
 
 
-def _answered(spans: Sequence[Span], root: Span) -> Span:
-    """Return the orchestrator's span of the request, or the root without one; of the several of a
-    resumed answer, the last."""
-    served = [
+def _streams(spans: Sequence[Span]) -> list[Span]:
+    """Return the orchestrators' spans of the request in order of start: one for each stream of each
+    answer, and a resumed answer has several."""
+    served = (
         span for span in spans if span.kind is SpanKind.SERVER and span.name.startswith(ANSWERING)
-    ]
-    return max(served, key=lambda span: span.start_ns, default=root)
+    )
+    return sorted(served, key=lambda span: span.start_ns)
+
+
+def _answered(streams: Sequence[Span], root: Span) -> Span:
+    """Return the last of ``streams``, or the root without one."""
+    return streams[-1] if streams else root
+
+
+def _sessions(streams: Sequence[Span]) -> tuple[str, ...]:
+    sessions = (span.text(names.RESPONSE_ID) for span in streams)
+    return tuple(dict.fromkeys(filter(None, sessions)))
+
+
+def _num_tokens(streams: Sequence[Span]) -> int | None:
+    """Return the output tokens of ``streams``, each of which counts what is new in it."""
+    counts = [_count(span.maybe_number(names.OUTPUT_TOKENS)) for span in streams]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _outcome(root: Span, answered: Span) -> Outcome:

@@ -108,5 +108,5 @@ async def _ask(
 def _stored(store: Path, sessions: set[str]) -> Iterator[list[ResourceSpans]]:
     with StoreReader(store) as reader:
         for summary in reversed(reader.select(Query(limit=1_000_000))):
-            if summary.session in sessions:
+            if not sessions.isdisjoint(summary.sessions):
                 yield list(reader.spans(summary.trace_id).resource_spans)

@@ -48,6 +48,6 @@ def _copy(groups: Sequence[ResourceSpans], summary: TraceSummary, number: int) -
         start_ns=summary.start_ns + later_ns,
         # Durations vary between copies.
         duration_ms=summary.duration_ms + number % 1009 / 100,
-        session=f"{summary.session[:8]}{number}",
+        sessions=tuple(f"{session[:8]}{number}" for session in summary.sessions),
     )
     return StoredTrace(copied, pack(copies))

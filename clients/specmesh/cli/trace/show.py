@@ -130,8 +130,9 @@ def heading(trace: Trace) -> Iterator[Text]:
     yield Text(f"{began(summary)}  {', '.join(filter(None, words))}")
     if message := failure(trace.spans):
         yield Text(f"failed: {message}", "red")
-    if summary.session:
-        yield Text(f"session {summary.session}", "dim")
+    if summary.sessions:
+        word = "session" if len(summary.sessions) == 1 else "sessions"
+        yield Text(f"{word} {', '.join(summary.sessions)}", "dim")
     for line in summed_up(trace.gaps):
         yield Text(f"incomplete: {line}", _MISSING)
     for each in trace.corrections:

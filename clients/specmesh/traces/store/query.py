@@ -54,8 +54,8 @@ class Query:
             "outcome = ?": self.outcome,
             "strategy = ?": self.strategy,
             "acceptance < ?": self.acceptance_below,
-            "session = ?": self.session,
-            "instr(nodes, ?)": None if self.node is None else f"\n{self.node}\n",
+            "instr(char(10) || session || char(10), ?)": _line(self.session),
+            "instr(nodes, ?)": _line(self.node),
             "start_ns >= ?": None if self.since_s is None else int(self.since_s * 1e9),
         }
         yield from ((clause, value) for clause, value in wanted.items() if value is not None)
@@ -65,3 +65,7 @@ class Query:
             yield "session != ''", None
         if not self.internal:
             yield "name NOT LIKE 'specmesh.mesh.%'", None
+
+
+def _line(text: str | None) -> str | None:
+    return None if text is None else f"\n{text}\n"

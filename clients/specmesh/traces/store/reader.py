@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -126,7 +126,8 @@ def bytes_on_disk(path: Path) -> int:
 
 
 def _summary(row: tuple[Any, ...]) -> TraceSummary:
-    told = dict(zip(SUMMARY_COLUMNS, row, strict=True))
+    told = dict(zip((each.name for each in fields(TraceSummary)), row, strict=True))
     told["outcome"] = Outcome(told["outcome"])
-    told["nodes"] = tuple(told["nodes"].split("\n")[1:-1])
+    for listed in ("sessions", "nodes"):
+        told[listed] = tuple(filter(None, told[listed].split("\n")))
     return TraceSummary(**told)

@@ -19,8 +19,8 @@ SUMMARY_COLUMNS = (
     *("strategy", "model", "session", "acceptance", "num_tokens", "num_spans", "num_missing"),
     "nodes",
 )
-"""The fields of ``TraceSummary`` in its order. ``nodes`` is stored as lines, between an empty first
-and last line."""
+"""The columns of the fields of ``TraceSummary`` in its order. Lists are stored as lines, between an
+empty first and last line. ``session`` holds them all; older rows have a single one as it is."""
 
 _TABLES = """
 CREATE TABLE traces (

@@ -195,10 +195,15 @@ class StoreWriter:
 
 
 def _row(summary: TraceSummary) -> tuple[object, ...]:
-    *others, nodes = astuple(summary)
-    return (*map(_storable, others), "".join(f"\n{node}" for node in nodes) + "\n")
+    return tuple(map(_storable, astuple(summary)))
 
 
 def _storable(value: object) -> object:
-    """Return ``value``; of an integer that exceeds SQLite's, which spans may have, the nearest."""
-    return max(-_MAX_INTEGER, min(value, _MAX_INTEGER)) if isinstance(value, int) else value
+    """Return ``value``; of an integer that exceeds SQLite's, which spans may have, the nearest, and
+    of texts their lines."""
+    match value:
+        case int():
+            return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
+        case tuple():
+            return "\n".join(("", *value, "")) if value else ""
+    return value

@@ -31,7 +31,7 @@ export function heading(trace) {
       { class: "hint" },
       `${moment(summary.start_ns)} · trace `,
       el("code", {}, summary.trace_id),
-      summary.session ? [" · session ", el("code", {}, summary.session)] : null,
+      ...summary.sessions.map((session) => [" · session ", el("code", {}, session)]),
     ),
     ...notices(trace),
   );
