@@ -107,6 +107,18 @@ def test_a_request_with_several_answers_is_found_by_each_session_and_counts_all_
     assert summary.num_tokens == 12
 
 
+def test_a_resumed_answer_has_the_tokens_that_its_client_counted(path):
+    client = make_span(6, "specmesh.generate", 0.0, 30.0, kind=3, **told("s1", 9))
+    streams = [  # that of another stream was lost with its orchestrator
+        make_span(6, ANSWER, 1.0, 10.0, parent=client.span_id, **told("s1", 3)),
+        make_span(6, ANSWER, 12.0, 10.0, parent=client.span_id, **told("s2", 5)),
+    ]
+    writer(path).add(stored([group("client", client), group("orchestrator", *streams)]))
+    with StoreReader(path) as reader:
+        (summary,) = reader.select(Query())
+    assert summary.num_tokens == 14
+
+
 def test_sessions_that_were_stored_as_they_are_are_found(path):
     store = writer(path)
     store.add(stored(answer(1, session="s1")))

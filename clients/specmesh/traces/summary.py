@@ -69,7 +69,7 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
         model=answered.text(names.RESPONSE_MODEL) or answered.text(names.REQUEST_MODEL),
         sessions=_sessions(streams or [root]),
         acceptance=answered.maybe_number(names.ACCEPTANCE),
-        num_tokens=_num_tokens(streams or [root]),
+        num_tokens=_num_tokens(spans, streams or [root]),
         num_spans=len(spans),
         num_missing=len(gaps(answering(spans))),
         nodes=tuple(sorted({span.node.label for span in spans})),
@@ -105,11 +105,19 @@ def _sessions(streams: Sequence[Span]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, sessions)))
 
 
-def _num_tokens(streams: Sequence[Span]) -> int | None:
-    """Return the output tokens of ``streams``, each of which counts what is new in it."""
-    counts = [_count(span.maybe_number(names.OUTPUT_TOKENS)) for span in streams]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+def _num_tokens(spans: Sequence[Span], streams: Sequence[Span]) -> int | None:
+    """Return the output tokens of all answers: as the client counted an answer that it has, which
+    may have come in several streams, else as each of ``streams`` counted what was new in it."""
+    whole = [
+        span
+        for span in spans
+        if span.name == names.GENERATE_SPAN and names.OUTPUT_TOKENS in span.attributes
+    ]
+    known = {span.text(names.RESPONSE_ID) for span in whole}
+    others = [span for span in streams if span.text(names.RESPONSE_ID) not in known]
+    counts = [_count(span.maybe_number(names.OUTPUT_TOKENS)) for span in (*whole, *others)]
+    told = [count for count in counts if count is not None]
+    return sum(told) if told else None
 
 
 def _outcome(root: Span, answered: Span) -> Outcome:
