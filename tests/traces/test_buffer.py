@@ -1,5 +1,6 @@
 """Spans wait until their trace's root has ended; late ones follow the decision."""
 
+import pytest
 from tests.traces.otlp import ANSWER, answer, group, make_span
 
 from specmesh.traces.collector.arrival import arrivals, put_together
@@ -49,6 +50,25 @@ def test_the_decision_waits_for_the_root_and_goes_by_it():
     assert keep.asked == []
     take(buffer, [orchestrator], 1.0)
     assert keep.asked == [(1, f"{ANSWER} dsi", True)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "failed"),
+    [
+        ({"http__response__status_code": 404}, True),
+        ({"http__response__status_code": 200, "error__type": "rate_limit_exceeded"}, True),
+        ({"rpc__response__status_code": "RESOURCE_EXHAUSTED"}, True),
+        ({"http__response__status_code": 200}, False),
+        ({"http__response__status_code": 499}, False),
+        ({"rpc__response__status_code": "CANCELLED"}, False),
+    ],
+)
+def test_a_request_that_was_refused_has_failed_though_its_span_is_no_error(attributes, failed):
+    keep = Keep()
+    take(
+        TraceBuffer(keep, BufferLimits()), [group("gateway", make_span(1, "x", **attributes))], 0.0
+    )
+    assert keep.asked == [(1, "x ", failed)]
 
 
 def test_late_spans_follow_the_decision():

@@ -128,6 +128,29 @@ def test_sessions_that_were_stored_as_they_are_are_found(path):
     assert summary.sessions == ("s1",)
 
 
+@pytest.mark.parametrize(
+    ("root", "streams", "outcome", "reason"),
+    [
+        ({"http__response__status_code": 404}, [], Outcome.FAILED, ""),
+        ({"http__response__status_code": 429, "error__type": "busy"}, [], Outcome.FAILED, "busy"),
+        ({}, ["RESOURCE_EXHAUSTED"], Outcome.FAILED, "RESOURCE_EXHAUSTED"),
+        ({}, ["RESOURCE_EXHAUSTED", "OK"], Outcome.OK, ""),
+        ({"http__response__status_code": 200}, ["OK"], Outcome.OK, ""),
+        ({"specmesh__cancelled": True}, ["RESOURCE_EXHAUSTED"], Outcome.CANCELLED, ""),
+    ],
+)
+def test_a_refused_request_has_failed(path, root, streams, outcome, reason):
+    top = make_span(7, "POST /v1/completions", 0.0, 30.0, **root)
+    below = [
+        make_span(7, ANSWER, start_ms, parent=top.span_id, rpc__response__status_code=status)
+        for start_ms, status in enumerate(streams)
+    ]
+    writer(path).add(stored([group("gateway", top, *below)]))
+    with StoreReader(path) as reader:
+        (summary,) = reader.select(Query())
+    assert (summary.outcome, summary.reason) == (outcome, reason)
+
+
 def told(session, tokens):
     return {"gen_ai__response__id": session, "gen_ai__usage__output_tokens": tokens}
 

@@ -11,6 +11,7 @@ from specmesh.serving import conventions as names
 from specmesh.traces.analysis.completeness import gaps
 from specmesh.traces.analysis.verdicts import answering
 from specmesh.traces.spans import Span, SpanKind, root_of
+from specmesh.traces.statuses import is_failure
 
 ANSWERING = "specmesh.v1.GenerationService/"
 """Prefix of the name of an orchestrator's span for a request."""
@@ -57,7 +58,7 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
     root = root_of(spans)
     streams = _streams(spans)
     answered = _answered(streams, root)
-    outcome = _outcome(root, answered)
+    outcome = _outcome(root, streams)
     return TraceSummary(
         trace_id=root.trace_id,
         name=root.name,
@@ -80,10 +81,10 @@ def failure(spans: Sequence[Span]) -> str:
     """Return the error message of a failed request, with the name of a wrong field; empty if the
     request did not fail or its spans don't tell."""
     root = root_of(spans)
-    answered = _answered(_streams(spans), root)
-    if _outcome(root, answered) is not Outcome.FAILED:
+    streams = _streams(spans)
+    if _outcome(root, streams) is not Outcome.FAILED:
         return ""
-    return answered.message or root.message
+    return _answered(streams, root).message or root.message
 
 
 def _streams(spans: Sequence[Span]) -> list[Span]:
@@ -120,21 +121,29 @@ def _num_tokens(spans: Sequence[Span], streams: Sequence[Span]) -> int | None:
     return sum(told) if told else None
 
 
-def _outcome(root: Span, answered: Span) -> Outcome:
-    statuses = {span.text(names.RPC_STATUS) for span in (root, answered)}
-    if root.is_error or (root is answered and statuses - {"", "OK", "CANCELLED"}):
+def _outcome(root: Span, streams: Sequence[Span]) -> Outcome:
+    if root.is_error or _is_refused(root):
         return Outcome.FAILED
     # A client that has the whole answer may leave before the orchestrator's span has ended.
-    finished = names.FINISH_REASONS in answered.attributes
-    if root.was_cancelled and not (finished and root is answered):
+    if root.was_cancelled and names.FINISH_REASONS not in root.attributes:
         return Outcome.CANCELLED
+    # The root may be of a program that passes on what it was told. Of a resumed answer or a request
+    # that was tried again, one has succeeded.
+    if streams and all(map(_is_refused, streams)):
+        return Outcome.FAILED
     return Outcome.OK
+
+
+def _is_refused(span: Span) -> bool:
+    told = span.text(names.RPC_STATUS), span.number(names.HTTP_STATUS), span.text(names.ERROR_TYPE)
+    return is_failure(*told)
 
 
 def _reason(root: Span, answered: Span) -> str:
     spans = (answered, root)
     told = [span.text(name) for name in (names.REASON, names.ERROR_TYPE) for span in spans]
-    return next(filter(None, told), "") or root.text(names.RPC_STATUS)
+    statuses = [span.text(names.RPC_STATUS) for span in spans if _is_refused(span)]
+    return next(filter(None, (*told, *statuses)), "")
 
 
 def _count(number: float | None) -> int | None:

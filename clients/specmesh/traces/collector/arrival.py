@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from specmesh.serving.conventions import RPC_STATUS, STRATEGY
+from specmesh.serving.conventions import ERROR_TYPE, HTTP_STATUS, RPC_STATUS, STRATEGY
 from specmesh.traces.collector.sampling import RootFacts
+from specmesh.traces.statuses import is_failure
 
-_WELL = {"", "OK", "CANCELLED"}
+_DECIDING = frozenset({RPC_STATUS, HTTP_STATUS, ERROR_TYPE, STRATEGY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,21 @@ def put_together(arrived: Iterable[ArrivedSpan]) -> list[ResourceSpans]:
 
 
 def _facts(span: trace_pb2.Span) -> RootFacts:
-    status = strategy = ""
+    told: dict[str, AnyValue] = {}
     if not span.parent_span_id:
-        for pair in span.attributes:
-            if pair.key == RPC_STATUS:
-                status = pair.value.string_value
-            elif pair.key == STRATEGY:
-                strategy = pair.value.string_value
+        told = {pair.key: pair.value for pair in span.attributes if pair.key in _DECIDING}
     is_error = span.status.code == trace_pb2.Status.STATUS_CODE_ERROR
     return RootFacts(
-        kind=f"{span.name} {strategy}",
+        kind=f"{span.name} {_text(told, STRATEGY)}",
         duration_ms=(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6,
-        failed=is_error or status not in _WELL,
+        failed=is_error
+        or is_failure(
+            _text(told, RPC_STATUS),
+            told[HTTP_STATUS].int_value if HTTP_STATUS in told else 0,
+            _text(told, ERROR_TYPE),
+        ),
     )
+
+
+def _text(told: Mapping[str, AnyValue], name: str) -> str:
+    return told[name].string_value if name in told else ""

@@ -123,6 +123,10 @@ def _describe(span: Span, record: Record) -> None:
         span.set_attribute("http.request.method_original", record.method)
     if record.outcome == "cancelled":
         span.set_attribute(names.CANCELLED, True)
-    if record.status >= 500 or (record.error is not None and record.error.status >= 500):  # noqa: PLR2004
-        assert record.error is not None or record.status
-        record_error(span, (record.error and record.error.code) or str(record.status), "")
+    status = record.status if record.error is None else record.error.status
+    error_type = (record.error and record.error.code) or str(status)
+    if status >= 500:  # noqa: PLR2004
+        record_error(span, error_type, "")
+    elif record.error is not None:
+        # The caller's mistake, for which OpenTelemetry's conventions leave the span's status unset.
+        span.set_attribute(names.ERROR_TYPE, error_type)
