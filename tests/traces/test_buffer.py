@@ -92,6 +92,19 @@ def test_a_trace_without_a_root_is_decided_about_by_its_longest_span_in_the_end(
     assert [kind for _, kind, _ in keep.asked] == ["b "]
 
 
+def test_a_failed_request_below_a_callers_own_span_has_failed():
+    keep = Keep()
+    buffer = TraceBuffer(keep, BufferLimits(patience_s=30.0))
+    refused = {"rpc__response__status_code": "RESOURCE_EXHAUSTED", "specmesh__strategy": "dsi"}
+    gateway = make_span(1, "POST /v1/chat/completions", 0, 9, parent=b"p" * 8)
+    call = make_span(1, "specmesh.generate", 1, 8, parent=gateway.span_id, kind=3)
+    answered = make_span(1, ANSWER, 2, 3, parent=call.span_id, **refused)
+    take(buffer, [group("gateway", gateway, call), group("orchestrator", answered)], 0.0)
+    take(buffer, [group("orchestrator", make_span(2, ANSWER, parent=b"p" * 8, **refused))], 0.0)
+    assert names(buffer.due(30.0)) == []
+    assert keep.asked == [(1, "POST /v1/chat/completions ", True), (2, f"{ANSWER} dsi", True)]
+
+
 def test_at_the_end_all_that_is_left_is_decided_about():
     buffer = TraceBuffer(Keep(1), BufferLimits())
     take(buffer, [answer(1)[1], answer(2)[1]], 0.0)

@@ -72,7 +72,8 @@ def put_together(arrived: Iterable[ArrivedSpan]) -> list[ResourceSpans]:
 
 def _facts(span: trace_pb2.Span) -> RootFacts:
     told: dict[str, AnyValue] = {}
-    if not span.parent_span_id:
+    # Those of a caller that sends its own trace context have a parent, and may be all there is.
+    if not span.parent_span_id or span.kind == trace_pb2.Span.SPAN_KIND_SERVER:
         told = {pair.key: pair.value for pair in span.attributes if pair.key in _DECIDING}
     is_error = span.status.code == trace_pb2.Status.STATUS_CODE_ERROR
     return RootFacts(

@@ -1,18 +1,19 @@
 """The buffer in which spans wait until the sampling decision on their trace. Pure.
 
-A trace is sampled when its root arrives or, by its longest span, when none of its spans has arrived
-for ``patience_s``. A trace that is kept leaves the buffer when none of its spans has arrived for
-``settle_s``. Spans that arrive later follow the decision: they are handed on or dropped.
+A trace is sampled when its root arrives or, when none of its spans has arrived for ``patience_s``,
+by its longest span and by whether any has failed. A trace that is kept leaves the buffer when none
+of its spans has arrived for ``settle_s``. Spans that arrive later follow the decision: they are
+handed on or dropped.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specmesh.traces.collector.arrival import ArrivedSpan
-from specmesh.traces.collector.sampling import Sampler
+from specmesh.traces.collector.sampling import RootFacts, Sampler
 
 _OVERFLOW = 2
 """Multiple of ``max_spans`` and ``max_bytes`` that bounds the buffer also while nobody takes traces
@@ -84,7 +85,7 @@ class TraceBuffer:
             self._num_spans += 1
             self._num_bytes += each.num_bytes
             if decides:
-                self._decide(each.trace_id, each, now_s)
+                self._decide(each.trace_id, each.facts, now_s)
 
     def due(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
         """Remove and yield the kept traces that are probably complete by now."""
@@ -106,12 +107,13 @@ class TraceBuffer:
 
     def _decide_without_root(self, trace_id: bytes, now_s: float) -> None:
         spans = self._undecided[trace_id].spans
-        longest = max(spans, key=lambda span: span.facts.duration_ms)
-        self._decide(trace_id, longest, now_s)
+        longest = max((span.facts for span in spans), key=lambda facts: facts.duration_ms)
+        any_failed = any(span.facts.failed for span in spans)
+        self._decide(trace_id, replace(longest, failed=any_failed), now_s)
 
-    def _decide(self, trace_id: bytes, root: ArrivedSpan, now_s: float) -> None:
+    def _decide(self, trace_id: bytes, root: RootFacts, now_s: float) -> None:
         trace = self._undecided.pop(trace_id)
-        kept = self._sampler.keeps(trace_id, root.facts, now_s)
+        kept = self._sampler.keeps(trace_id, root, now_s)
         self._decisions[trace_id] = kept
         if len(self._decisions) > self._limits.num_remembered:
             self._decisions.popitem(last=False)
