@@ -40,7 +40,12 @@ async def test_a_refused_request_has_the_type_of_its_error(gateway, orchestrator
     assert span.status.is_unset
 
 
-async def test_an_answered_request_has_no_error(gateway, orchestrator, exported):
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answered_request_has_its_strategy_and_no_error(
+    gateway, orchestrator, exported, stream
+):
     orchestrator.generate_scripts = [whole_answer]
-    await gateway.post("/v1/completions", ASKED)
-    assert "error.type" not in (await the_span(exported)).attributes
+    await gateway.post("/v1/completions", ASKED | {"stream": stream})
+    attributes = (await the_span(exported)).attributes
+    assert attributes["specmesh.strategy"] == "speculative"
+    assert "error.type" not in attributes

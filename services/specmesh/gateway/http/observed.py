@@ -121,6 +121,9 @@ def _describe(span: Span, record: Record) -> None:
     )
     if method == OTHER_METHOD:
         span.set_attribute("http.request.method_original", record.method)
+    if record.results:
+        # Collectors compare the durations of requests of the same strategy, and see only the root.
+        span.set_attribute(names.STRATEGY, record.results[0].strategy)
     if record.outcome == "cancelled":
         span.set_attribute(names.CANCELLED, True)
     status = record.status if record.error is None else record.error.status
