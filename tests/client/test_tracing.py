@@ -56,6 +56,14 @@ async def test_an_answer_is_one_client_span_with_genai_attributes(serve, exporte
     }
 
 
+async def test_no_text_of_a_request_is_on_its_span(serve, exported):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with AsyncClient(fake.address) as client:
+        await client.generate("a secret", stop_strings=["secret"], bad_words=["secret"])
+    (span,) = exported.get_finished_spans()
+    assert "secret" not in str(dict(span.attributes))
+
+
 async def test_every_call_of_an_answer_carries_the_same_trace(serve, exported):
     first = await serve(FakeOrchestrator([breaks_after(4)]))
     second = await serve(FakeOrchestrator(resume=[rest_of_answer(4)]))

@@ -78,6 +78,8 @@ def callers_metadata(context: Context | None = None) -> tuple[tuple[str, str], .
 
 
 def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue]:
+    """Return what the request asks for, without its texts, stop strings among them: everybody who
+    may read the traces would see them."""
     attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": "text_completion",
         "gen_ai.provider.name": "specmesh",
@@ -87,8 +89,6 @@ def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue
         attributes["gen_ai.request.model"] = request.model
     if request.stopping.HasField("max_tokens"):
         attributes["gen_ai.request.max_tokens"] = request.stopping.max_tokens
-    if request.stopping.stop_strings:
-        attributes["gen_ai.request.stop_sequences"] = list(request.stopping.stop_strings)
     for field, value in request.sampling.ListFields():
         if not (field.enum_type or field.message_type or field.is_repeated):
             attributes[f"gen_ai.request.{field.name}"] = value
