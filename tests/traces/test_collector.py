@@ -28,6 +28,8 @@ from specmesh.traces.store.reader import StoreReader
 
 DEADLINE_S = 20.0
 MODULE = (sys.executable, "-m", "specmesh.traces.collector")
+GZIPPED = {"content_encoding": "gzip"}
+EMPTY = gzip.compress(b"{}", mtime=0)
 COMMAND = (*MODULE, "--grpc-port", "0", "--http-port", "0")
 
 
@@ -103,7 +105,10 @@ def test_it_takes_spans_by_every_way_of_otlp(collector):
     assert collector.post(text, "application/json; charset=utf-8")[:2] == (200, "application/json")
     text = to_line(answer(4)).encode()
     collector.post(gzip.compress(text), "application/json", content_encoding="gzip")
-    assert collector.stored(5) == wanted | {1, 2, 3, 4}
+    parts = [ExportTraceServiceRequest(resource_spans=answer(number)) for number in (5, 6)]
+    members = b"".join(gzip.compress(part.SerializeToString()) for part in parts)
+    collector.post(members, "application/x-protobuf", content_encoding="GZIP")
+    assert collector.stored(7) == wanted | {1, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,9 @@ def test_it_takes_spans_by_every_way_of_otlp(collector):
         ),
         (b"\xff\xff", "application/x-protobuf", {}, 400, "is not an ExportTraceServiceRequest"),
         (b"x", "text/plain", {}, 415, "text/plain"),
-        (b"x" * 9, "application/json", {"content_encoding": "gzip"}, 400, "not gzip"),
+        (b"x" * 9, "application/json", GZIPPED, 400, "not gzip"),
+        (EMPTY[:-1], "application/json", GZIPPED, 400, "truncated"),
+        (EMPTY + b"no", "application/json", GZIPPED, 400, "not gzip"),
         (b"x", "application/json", {"content_encoding": "br"}, 415, "'br'"),
     ],
 )
@@ -133,8 +140,9 @@ def test_what_it_cannot_read_is_refused_with_the_reason(
         assert said in answered.read().decode()
 
 
-def test_a_small_body_cannot_become_a_huge_one(collector):
-    bomb = gzip.compress(bytes(70 * 1024 * 1024))
+@pytest.mark.parametrize("num_members", [1, 2])
+def test_a_small_body_cannot_become_a_huge_one(collector, num_members):
+    bomb = gzip.compress(bytes(70 * 1024 * 1024 // num_members)) * num_members
     with pytest.raises(HTTPError) as refused:
         collector.post(bomb, "application/json", content_encoding="gzip")
     with refused.value as answered:

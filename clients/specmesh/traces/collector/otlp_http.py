@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import io
 import zlib
 
 from google.protobuf.json_format import MessageToJson
@@ -21,7 +24,6 @@ from specmesh.traces.formats.otlp import groups_from_json
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class _Refused(Exception):
@@ -36,7 +38,9 @@ def make_app(take: Take) -> Starlette:
     async def export(request: Request) -> Response:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            body = _decompressed(await _body(request), request.headers.get("content-encoding", ""))
+            encoding = request.headers.get("content-encoding", "")
+            # Beside the event loop, since a body may have millions of members.
+            body = await asyncio.to_thread(_decompressed, await _body(request), encoding)
             message = _read(body, media)
         except _Refused as refusal:
             return Response(f"{refusal}\n", refusal.status, media_type="text/plain")
@@ -61,19 +65,24 @@ async def _body(request: Request) -> bytes:
 
 
 def _decompressed(body: bytes, encoding: str) -> bytes:
-    if encoding in {"", "identity"}:
-        return body
-    if encoding != "gzip":
-        raise _Refused(415, f"content-encoding {encoding!r} is neither gzip nor identity")
-    unzip = zlib.decompressobj(_GZIP_WINDOW)
+    match encoding.strip().lower():
+        case "" | "identity":
+            return body
+        case "gzip":
+            return _unzipped(body)
+    raise _Refused(415, f"content-encoding {encoding!r} is neither gzip nor identity")
+
+
+def _unzipped(body: bytes) -> bytes:
+    """Return the content of a gzip file, which may have several members (RFC 1952)."""
     try:
-        plain = unzip.decompress(body, MAX_MESSAGE_BYTES)
-    except zlib.error as error:
+        plain = gzip.GzipFile(fileobj=io.BytesIO(body)).read(MAX_MESSAGE_BYTES + 1)
+    except EOFError as error:
+        raise _Refused(400, "the gzipped body is truncated") from error
+    except (OSError, zlib.error) as error:
         raise _Refused(400, f"the body is not gzip: {error}") from error
-    if unzip.unconsumed_tail:
+    if len(plain) > MAX_MESSAGE_BYTES:
         raise _too_large()
-    if not unzip.eof:
-        raise _Refused(400, "the gzipped body is truncated")
     return plain
 
 
