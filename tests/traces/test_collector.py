@@ -123,6 +123,7 @@ def test_it_takes_spans_by_every_way_of_otlp(collector):
             "is not an Export",
         ),
         (b"\xff\xff", "application/x-protobuf", {}, 400, "is not an ExportTraceServiceRequest"),
+        pytest.param(b"[" * 100_000, "application/json", {}, 400, "too deeply", id="nested"),
         (b"x", "text/plain", {}, 415, "text/plain"),
         (b"x" * 9, "application/json", GZIPPED, 400, "not gzip"),
         (EMPTY[:-1], "application/json", GZIPPED, 400, "truncated"),

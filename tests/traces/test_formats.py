@@ -83,6 +83,29 @@ def test_what_is_no_trace_is_refused_with_the_place(text, said):
         read_traces(io.BytesIO(text))
 
 
+NESTED = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NESTED, "nested too deeply"),
+        (NESTED + b"\n{}", "nested too deeply"),
+        (b'{"resourceSpans": []}\n' + NESTED, "line 2: the JSON is nested too deeply"),
+        (
+            b'{"data": [{"spans": [{"traceID": "1", "spanID": "1", "startTime": 1, "duration": 1, '
+            b'"processID": "p", "tags": [{"key": "specmesh.x", "value": "%s"}]}], '
+            b'"processes": {"p": {}}}]}' % NESTED,
+            "Jaeger",
+        ),
+    ],
+    ids=["alone", "the first line", "another line", "an attribute"],
+)
+def test_what_is_nested_too_deeply_is_refused(text, said):
+    with pytest.raises(UnreadableTraces, match=said):
+        read_traces(io.BytesIO(text))
+
+
 def test_chromes_events_nest_within_a_lane():
     groups = answer(7, num_rounds=4)
     trace = Trace.of(list(spans_from(groups)))

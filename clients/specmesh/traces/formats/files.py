@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.formats.jaeger import groups_from_jaeger, is_jaegers
-from specmesh.traces.formats.otlp import groups_from
+from specmesh.traces.formats.otlp import document_from, groups_from
 from specmesh.traces.formats.tempo import groups_from_tempo, is_tempos
 
 
@@ -41,19 +41,16 @@ def _documents(text: bytes) -> Iterator[Mapping[str, Any]]:
 def _is_document(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
 
 def _document(text: bytes, where: str) -> Mapping[str, Any]:
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise UnreadableTraces(f"{where}not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise UnreadableTraces(f"{where}not a JSON object")
-    return document
+        return document_from(text)
+    except UnreadableTraces as error:
+        raise UnreadableTraces(f"{where}{error}") from error
 
 
 def _groups(document: Mapping[str, Any]) -> list[ResourceSpans]:

@@ -40,7 +40,7 @@ def groups_from_jaeger(document: Mapping[str, Any]) -> list[ResourceSpans]:
     """Return a parsed document's spans, grouped by process. Raises UnreadableTraces."""
     try:
         return [group for trace in document["data"] for group in _groups(trace)]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnreadableTraces(f"not a trace in Jaeger's format: {error!r}") from error
 
 

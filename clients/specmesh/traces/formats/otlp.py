@@ -36,13 +36,20 @@ def to_line(groups: Iterable[ResourceSpans]) -> str:
 
 def groups_from_json(text: bytes) -> list[ResourceSpans]:
     """Parse an OTLP JSON object. Raises UnreadableTraces."""
+    return groups_from(document_from(text))
+
+
+def document_from(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object. Raises UnreadableTraces."""
     try:
         document = json.loads(text)
     except ValueError as error:
         raise UnreadableTraces(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise UnreadableTraces("the JSON is nested too deeply") from error
     if not isinstance(document, dict):
         raise UnreadableTraces("not a JSON object")
-    return groups_from(document)
+    return document
 
 
 def groups_from(document: Mapping[str, Any]) -> list[ResourceSpans]:
