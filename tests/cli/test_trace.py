@@ -207,6 +207,19 @@ def test_export_writes_what_import_reads(tmp_path):
     assert run("export", "aa", "bb", "--format", "chrome").exit_code == 2
 
 
+def test_an_export_for_perfetto_has_no_numbers_that_json_lacks(tmp_path):
+    span = make_span(0xDD << 120, "odd", specmesh__queue_ms=float("nan"))
+    file = tmp_path / "odd.jsonl"
+    file.write_text(f"{to_line([group('v', span)])}\n")
+    said("import", file)
+    (event,) = [
+        event
+        for event in json.loads(said("export", "dd", "--format", "chrome"))["traceEvents"]
+        if event["ph"] == "X"
+    ]
+    assert event["args"]["specmesh.queue_ms"] == "nan"
+
+
 def test_show_says_what_would_have_shortened_an_answer_or_why_that_is_not_known():
     assert told("show", "bb")["what_if"] == {"unknown": "not known: spans are missing"}
     assert "what would have shortened it: not known: spans are missing" in said("show", "bb")

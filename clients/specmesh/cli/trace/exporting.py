@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.trace.opening import opened
 from specmesh.cli.trace.options import TraceStore
+from specmesh.cli.trace.page.plain import json_text
 from specmesh.traces.formats.chrome import to_chrome
 from specmesh.traces.formats.otlp import to_line
 from specmesh.traces.spans import spans_from
@@ -53,7 +53,7 @@ def export(
     with opened(store) as reader:
         found = [reader.spans(reader.find(name)).resource_spans for name in trace_ids]
     if form is Format.CHROME:
-        text = json.dumps(to_chrome(Trace.of(list(spans_from(found[0])))))
+        text = json_text(to_chrome(Trace.of(list(spans_from(found[0])))))
     else:
         text = "\n".join(to_line(groups) for groups in found)
     try:
