@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.traces.otlp import answer
+from tests.traces.otlp import answer, group, make_span
 
 from specmesh.traces.formats.chrome import to_chrome
 from specmesh.traces.formats.errors import UnreadableTraces
@@ -81,6 +81,28 @@ def test_json_lines_may_spread_a_trace_over_several_lines():
 def test_what_is_no_trace_is_refused_with_the_place(text, said):
     with pytest.raises(UnreadableTraces, match=said):
         read_traces(io.BytesIO(text))
+
+
+@pytest.mark.parametrize(
+    ("trace_id", "span_id", "said"),
+    [
+        ("a" * 40, "b", "traceId '(aa)*' has 20 bytes, not 16"),
+        ("a", "b" * 18, "spanId '(bb)*' has 9 bytes, not 8"),
+    ],
+)
+def test_jaegers_ids_have_a_length(trace_id, span_id, said):
+    span = {"traceID": trace_id, "spanID": span_id, "startTime": 1, "duration": 1, "processID": "p"}
+    document = {"data": [{"spans": [span], "processes": {"p": {}}}]}
+    with pytest.raises(UnreadableTraces, match=said):
+        read_traces(io.BytesIO(json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize("missing", ["traceId", "spanId"])
+def test_a_span_without_an_id_is_refused(missing):
+    document = json.loads(to_line([group("v", make_span(1, "x"))]))
+    del document["resourceSpans"][0]["scopeSpans"][0]["spans"][0][missing]
+    with pytest.raises(UnreadableTraces, match=f"span 'x': {missing} '' has 0 bytes"):
+        read_traces(io.BytesIO(json.dumps(document).encode()))
 
 
 NESTED = b"[" * 100_000

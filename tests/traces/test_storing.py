@@ -68,6 +68,20 @@ def test_a_trace_without_a_stored_form_is_dropped_alone(path, buffer, caplog):
     assert [each.message for each in caplog.records] == ["trace dropped"]
 
 
+def test_spans_without_valid_ids_are_dropped_and_counted(path, buffer, caplog):
+    short, long, nameless = (make_span(2, "x") for _ in range(3))
+    short.trace_id, long.span_id, nameless.span_id = b"2", b"3" * 9, b""
+    storing = Storing(buffer, StoreWriter(path, StoreLimits()))
+    storing.take([*answer(1), group("verifier", short, long, nameless)])
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(storing._write([]))
+        asyncio.run(storing._write([]))
+    asyncio.run(write_the_rest(storing))
+    assert ids(path) == {1}
+    told = [(each.message, each.count, each.reason) for each in caplog.records]
+    assert told == [("spans dropped", 3, "without valid ids")]
+
+
 @pytest.mark.parametrize("statement", ["wal_checkpoint", "page_count", "INSERT", "COMMIT"])
 def test_a_full_disk_is_an_error_of_the_store_until_it_has_room(path, statement):
     writer = StoreWriter(path, StoreLimits())

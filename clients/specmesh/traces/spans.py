@@ -103,6 +103,15 @@ _KINDS = {
 }
 
 
+def wrong_id(span: trace_pb2.Span) -> str:
+    """Return what is wrong with the id of a span or of its trace, without which it can't be found;
+    empty if both are right."""
+    for name, value, size in (("traceId", span.trace_id, 16), ("spanId", span.span_id, 8)):
+        if len(value) != size:
+            return f"{name} '{value.hex()}' has {len(value)} bytes, not {size}"
+    return ""
+
+
 def by_trace(spans: Iterable[Span]) -> list[list[Span]]:
     """Group spans by trace."""
     traces: dict[str, list[Span]] = defaultdict(list)

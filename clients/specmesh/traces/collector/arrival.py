@@ -13,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from specmesh.serving.conventions import ERROR_TYPE, HTTP_STATUS, RPC_STATUS, STRATEGY
 from specmesh.traces.collector.sampling import RootFacts
+from specmesh.traces.spans import wrong_id
 from specmesh.traces.statuses import is_failure
 
 _DECIDING = frozenset({RPC_STATUS, HTTP_STATUS, ERROR_TYPE, STRATEGY})
@@ -27,6 +28,8 @@ class ArrivedSpan:
     scope: bytes
     span: bytes
     is_root: bool
+    has_ids: bool
+    """True if its id and its trace's can be those of a span."""
     facts: RootFacts
     """The facts for sampling, as if it were the root."""
 
@@ -49,6 +52,7 @@ def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[ArrivedSpan]:
                     scope=scope,
                     span=span.SerializeToString(),
                     is_root=not span.parent_span_id,
+                    has_ids=not wrong_id(span),
                     facts=_facts(span),
                 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
@@ -31,11 +32,21 @@ class Storing:
         # A single thread, since only one may use the writer.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace-store")
         self._tidied_s = time.monotonic()
-        self._num_dropped = 0
+        self._num_without_ids = 0
+        self._logged: Counter[str] = Counter()
+        """The dropped spans that the log tells of, by reason."""
 
     def take(self, groups: Iterable[ResourceSpans]) -> None:
-        """Add the spans of an OTLP message, except those without a trace id."""
-        self._buffer.take((each for each in arrivals(groups) if each.trace_id), time.monotonic())
+        """Add the spans of an OTLP message, except those without valid ids, which nobody could
+        find."""
+        self._buffer.take(self._with_ids(arrivals(groups)), time.monotonic())
+
+    def _with_ids(self, arrived: Iterable[ArrivedSpan]) -> Iterator[ArrivedSpan]:
+        for each in arrived:
+            if each.has_ids:
+                yield each
+            else:
+                self._num_without_ids += 1
 
     async def run(self) -> None:
         """Write complete traces until cancelled; then write the rest."""
@@ -56,10 +67,14 @@ class Storing:
     async def _write(self, traces: Sequence[Sequence[ArrivedSpan]]) -> None:
         if traces:
             await self._on_thread(self._write_now, traces)
-        if self._buffer.num_dropped > self._num_dropped:
-            num_new = self._buffer.num_dropped - self._num_dropped
-            self._num_dropped = self._buffer.num_dropped
-            log.warning("spans dropped", extra={"count": num_new, "reason": "too many at once"})
+        self._tell("too many at once", self._buffer.num_dropped)
+        self._tell("without valid ids", self._num_without_ids)
+
+    def _tell(self, reason: str, num_dropped: int) -> None:
+        num_new = num_dropped - self._logged[reason]
+        if num_new:
+            self._logged[reason] = num_dropped
+            log.warning("spans dropped", extra={"count": num_new, "reason": reason})
 
     async def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

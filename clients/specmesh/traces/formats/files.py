@@ -13,6 +13,7 @@ from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.formats.jaeger import groups_from_jaeger, is_jaegers
 from specmesh.traces.formats.otlp import document_from, groups_from
 from specmesh.traces.formats.tempo import groups_from_tempo, is_tempos
+from specmesh.traces.spans import wrong_id
 
 
 def read_traces(file: BinaryIO) -> list[list[ResourceSpans]]:
@@ -65,11 +66,13 @@ def _groups(document: Mapping[str, Any]) -> list[ResourceSpans]:
 
 
 def _by_trace(group: ResourceSpans) -> Iterable[tuple[bytes, ResourceSpans]]:
-    """Divide ``group`` by trace."""
+    """Divide ``group`` by trace. Raises UnreadableTraces."""
     parts: dict[bytes, ResourceSpans] = {}
     for scope in group.scope_spans:
         by_trace = defaultdict(list)
         for span in scope.spans:
+            if wrong := wrong_id(span):
+                raise UnreadableTraces(f"span {span.name!r}: {wrong}")
             by_trace[span.trace_id].append(span)
         for trace_id, spans in by_trace.items():
             part = parts.setdefault(trace_id, ResourceSpans(resource=group.resource))
