@@ -12,7 +12,12 @@ from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics_ov
 from opentelemetry.exporter.otlp.proto.http import trace_exporter as spans_over_http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from specmesh.serving.telemetry.exporters import InvalidTelemetry, metric_exporter, span_exporter
+from specmesh.serving.telemetry.exporters import (
+    InvalidTelemetry,
+    check_environment,
+    metric_exporter,
+    span_exporter,
+)
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Connect, Launch
@@ -71,9 +76,58 @@ def test_what_there_is_not_is_refused_by_name(monkeypatch, environment, told):
         chosen(monkeypatch, environment)
 
 
-async def test_a_process_that_is_asked_for_another_exporter_does_not_start(launch: Launch):
-    process = await launch(env={"OTEL_TRACES_EXPORTER": "zipkin"}, until="cannot start")
-    assert process.log[-1]["reason"].startswith("OTEL_TRACES_EXPORTER=zipkin")
+@pytest.mark.parametrize(
+    ("variable", "protocol", "wrong", "right"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "grpc", "x", "2.5"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "grpc", "", "1"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "http/protobuf", "-1", "3"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "grpc", "zstd", "gzip"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "http/protobuf", "zstd", "deflate"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "grpc", "0", "1000"),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "grpc", "nan", "1000"),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "grpc", "ALWAYS_OFF", "always_off"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "grpc", "-1", "0"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "grpc", "1.5", "20"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "grpc", "511", "512"),
+        ("OTEL_TRACES_SAMPLER", "grpc", "sometimes", "Always_On"),
+        ("OTEL_TRACES_SAMPLER", "grpc", "sometimes", ""),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(monkeypatch, variable, protocol, wrong, right):
+    for name, value in (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(variable, right)
+    check_environment()
+    monkeypatch.setenv(variable, wrong)
+    with pytest.raises(InvalidTelemetry, match=f"^{variable}={wrong}: it must be "):
+        check_environment()
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    check_environment()
+
+
+def test_a_share_is_asked_of_samplers_that_take_one(monkeypatch):
+    chosen = ENDPOINT | {"OTEL_TRACES_SAMPLER_ARG": "2"}
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    check_environment()
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    with pytest.raises(InvalidTelemetry, match="OTEL_TRACES_SAMPLER_ARG=2: it must be a share"):
+        check_environment()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"OTEL_TRACES_EXPORTER": "zipkin"},
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "x"},
+        ENDPOINT | {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"},
+    ],
+)
+async def test_a_process_whose_environment_is_wrong_says_so_in_one_line(launch: Launch, wrong):
+    process = await launch(env=wrong, until="cannot start")
+    *_, (variable, value) = wrong.items()
+    assert process.log[-1]["reason"].startswith(f"{variable}={value}: it must be")
     assert await process.ended() == 1
 
 

@@ -9,29 +9,33 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.environment_variables import (
     OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE,
 )
 from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
-from opentelemetry.sdk.trace.export import SpanExporter
 
-Signal = Literal["TRACES", "METRICS"]
+from specmesh.serving.telemetry.environment import GRPC, HTTP, Signal, mistakes
 
-_GRPC = "grpc"
-_HTTP = "http/protobuf"
+if TYPE_CHECKING:  # Its import may fail at a variable that ``check_environment`` refuses.
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_SIGNALS: Sequence[Signal] = ("TRACES", "METRICS")
 
 
 class InvalidTelemetry(ValueError):
-    """A variable asks for an unsupported exporter, protocol or sampler; the message names it."""
+    """A variable asks for an unsupported exporter, protocol or sampler, or has a wrong value; the
+    message names it."""
 
 
 def check_environment() -> None:
-    """Raise `InvalidTelemetry` if the environment asks for an unsupported exporter or
-    protocol."""
-    _protocol("TRACES")
-    _protocol("METRICS")
+    """Raise `InvalidTelemetry` if a variable that takes effect asks for what there is not, or has a
+    wrong value."""
+    known = {signal: _protocol(signal) for signal in _SIGNALS}
+    protocols = {signal: protocol for signal, protocol in known.items() if protocol is not None}
+    for mistake in mistakes(os.environ, protocols):
+        raise InvalidTelemetry(mistake)
 
 
 def span_exporter() -> SpanExporter | None:
@@ -77,10 +81,9 @@ def certificate_files() -> Sequence[Path]:
     Raises `InvalidTelemetry`.
     """
     given = os.environ.get
-    signals: Sequence[Signal] = ("TRACES", "METRICS")
     files = [
         given(f"OTEL_EXPORTER_OTLP_{signal}_{kind}") or given(f"OTEL_EXPORTER_OTLP_{kind}")
-        for signal in signals
+        for signal in _SIGNALS
         if _is_asked_for(signal)
         for kind in ("CERTIFICATE", "CLIENT_CERTIFICATE")
     ]
@@ -92,10 +95,10 @@ def _protocol(signal: Signal) -> str | None:
     if _is_asked_for(signal):
         for variable in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
             if given := os.environ.get(variable, "").strip():
-                if given not in {_GRPC, _HTTP}:
-                    raise InvalidTelemetry(f"{variable}={given}: it must be {_GRPC} or {_HTTP}")
+                if given not in {GRPC, HTTP}:
+                    raise InvalidTelemetry(f"{variable}={given}: it must be {GRPC} or {HTTP}")
                 return given
-        return _GRPC
+        return GRPC
     return None
 
 

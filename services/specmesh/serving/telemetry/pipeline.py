@@ -22,8 +22,6 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
@@ -32,12 +30,12 @@ from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
 from specmesh.serving.histograms import Series
 from specmesh.serving.metrics import CLIENT_CALL_DURATION
 from specmesh.serving.telemetry.exporters import (
+    check_environment,
     histogram_temporality,
     metric_exporter,
     span_exporter,
 )
 from specmesh.serving.telemetry.readers import PushReader
-from specmesh.serving.telemetry.sampler import sampler
 from specmesh.serving.telemetry.scrape import Scrape
 
 FLUSH_SECONDS = 2.0
@@ -84,6 +82,7 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. Call this once
     per process. Raises `InvalidTelemetry`.
     """
+    check_environment()
     resource = Resource.create(
         {
             names.SERVICE_NAME: f"specmesh-{role}",
@@ -94,6 +93,11 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     spans_to, metrics_to = span_exporter(), metric_exporter()
     pipelines = []
     if spans_to is not None:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from specmesh.serving.telemetry.sampler import sampler
+
         tracer_provider = TracerProvider(sampler(), resource, shutdown_on_exit=False)
         tracer_provider.add_span_processor(BatchSpanProcessor(spans_to))
         trace.set_tracer_provider(tracer_provider)
