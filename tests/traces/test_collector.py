@@ -11,6 +11,7 @@ from datetime import timedelta
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import certifi
 import grpc
 import pytest
 from opentelemetry import trace
@@ -22,6 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.traces.otlp import answer
 
 from specmesh.serving.certs.folder import bearers, make
+from specmesh.serving.telemetry.exporters import span_exporter
 from specmesh.traces.formats.otlp import to_line
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import StoreReader
@@ -181,7 +183,7 @@ def test_what_it_cannot_start_with_is_said(tmp_path, collector):
         assert said in json.loads(line)["reason"]
 
 
-def test_over_tls_it_takes_spans_from_those_whom_its_ca_has_signed(tmp_path):
+def test_over_tls_it_takes_spans_from_those_whom_its_ca_has_signed(tmp_path, monkeypatch):
     certs = tmp_path / "certs"
     known = bearers("test.internal", (), (), {"traces": ["localhost"]})
     make(certs, "test.internal", known, timedelta(days=1), force=False)
@@ -201,6 +203,15 @@ def test_over_tls_it_takes_spans_from_those_whom_its_ca_has_signed(tmp_path):
         context.load_cert_chain(certs / "orchestrator.pem", certs / "orchestrator-key.pem")
         urlopen(request, timeout=5, context=context).close()
         assert collector.stored(2) == {sent, 1}
+        # What other programs trust does not matter to exporters that are told what to trust.
+        given = {"CERTIFICATE": "ca", "CLIENT_CERTIFICATE": "cert", "CLIENT_KEY": "key"}
+        for name, file in given.items():
+            monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", str(certs / TLS_FILES[file]))
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", web)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        over_http = sent_by(span_exporter())
+        assert collector.stored(3) == {sent, 1, over_http}
     finally:
         collector.stop()
 
@@ -209,8 +220,11 @@ TLS_FILES = {"cert": "traces.pem", "key": "traces-key.pem", "ca": "ca.pem"}
 
 
 def export_over_tls(endpoint, credentials):
+    return sent_by(OTLPSpanExporter(endpoint=f"https://{endpoint}", credentials=credentials))
+
+
+def sent_by(exporter):
     provider = TracerProvider()
-    exporter = OTLPSpanExporter(endpoint=f"https://{endpoint}", credentials=credentials)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     span = provider.get_tracer("test").start_span("root")
     span.end()

@@ -50,7 +50,9 @@ def span_exporter() -> SpanExporter | None:
         case _:
             from opentelemetry.exporter.otlp.proto.http import trace_exporter as over_http
 
-            return over_http.OTLPSpanExporter()
+            from specmesh.serving.telemetry.http_session import exporter_session
+
+            return over_http.OTLPSpanExporter(session=exporter_session("TRACES"))
 
 
 def metric_exporter() -> MetricExporter | None:
@@ -65,7 +67,9 @@ def metric_exporter() -> MetricExporter | None:
         case _:
             from opentelemetry.exporter.otlp.proto.http import metric_exporter as over_http
 
-            return over_http.OTLPMetricExporter()
+            from specmesh.serving.telemetry.http_session import exporter_session
+
+            return over_http.OTLPMetricExporter(session=exporter_session("METRICS"))
 
 
 def histogram_temporality() -> AggregationTemporality:
