@@ -287,7 +287,7 @@ async def test_resumed_answers_of_identities_take_turns_too():
 
 async def test_a_resumed_answer_takes_the_place_of_a_new_one(monkeypatch):
     """Also of one of its own identity: where callers are anonymous, all have the same."""
-    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 2)
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_WAITING", 2)
     door = Door(1)
     tasks = [door.come(name) for name in ("a", "b", "c")]
     tasks += [door.come(f"r{i}", resumed=True) for i in range(3)]
@@ -355,7 +355,7 @@ async def test_who_says_that_all_are_resumed_makes_nobody_else_wait_in_vain():
 
 
 async def test_resumed_answers_leave_new_ones_of_others_half_of_the_entrance(monkeypatch):
-    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 4)
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_WAITING", 4)
     door = Door(1)
     tasks = [door.come("b0", identity="bob"), door.come("b1", identity="bob")]
     await settle()
@@ -397,7 +397,7 @@ async def test_a_resumed_answer_that_waited_in_vain_is_to_come_again_soon():
 
 
 async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
-    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 2)
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_WAITING", 2)
     door = Door(2)
     tasks = [door.come(f"a{i}", identity="alice") for i in range(4)]
     await settle()
@@ -416,7 +416,8 @@ async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
     assert door.order == ["a0", "a1", "b0", "a2"]
 
 
-async def test_who_is_refused_before_any_answer_has_proceeded_is_told_no_wait():
+async def test_who_is_refused_before_any_answer_has_proceeded_is_told_no_wait(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_WAITING", 1)
     door = Door(1)
     door.admission.expected_wait_s = lambda *_: None
     tasks = [door.come("a"), door.come("b")]

@@ -111,12 +111,6 @@ class Admission:
         """Return the longest wait of an answer with ``time_left_s`` until its deadline."""
         return min(self._max_wait_s, time_left_s)
 
-    def most_waiting(self, size: int, now: float) -> int:
-        """Return how many answers may wait concurrently: until it is known how fast answers
-        proceed, as many as can run."""
-        is_known = self.expected_wait_s(0, size, now) is not None
-        return MAX_WAITING if is_known else min(MAX_WAITING, size)
-
     def may_wait(
         self, num_before: int, size: int, time_left_s: float, now: float, *, resumed: bool
     ) -> bool:

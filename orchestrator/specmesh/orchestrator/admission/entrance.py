@@ -8,7 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
-from specmesh.orchestrator.admission.controller import MAX_RESUMED_WAITING, Admission
+from specmesh.orchestrator.admission.controller import (
+    MAX_RESUMED_WAITING,
+    MAX_WAITING,
+    Admission,
+)
 from specmesh.orchestrator.admission.fair_queue import FairQueue
 from specmesh.orchestrator.admission.slot import Slot
 from specmesh.serving import caller
@@ -68,7 +72,7 @@ class Entrance:
         num_before = self._num_before(identity, resumed=resumed)
         if not num_before and self._admission.num_running < most:
             return
-        is_full = len(queue) >= MAX_RESUMED_WAITING if resumed else self._is_full(now)
+        is_full = len(queue) >= MAX_RESUMED_WAITING if resumed else self._is_full
         may_wait = self._admission.may_wait(num_before, most, deadline - now, now, resumed=resumed)
         if not may_wait or (is_full and not queue.is_crowded_by_others(identity)):
             raise self._overload(self._admission.expected_wait_s(num_before, most, now))
@@ -130,7 +134,7 @@ class Entrance:
         began, identity, resumed = _now(), caller.identity(), waiting is self._resumed
         patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
-        self._make_place(waiting, identity, began)
+        self._make_place(waiting, identity)
         waiting.append(identity, turn)
         self._admit(began)
         try:
@@ -189,23 +193,21 @@ class Entrance:
                 break
             _refuse_last(self._new)
 
-    def _is_full(self, now: float) -> bool:
-        """Return whether no new answer may wait; resumed ones leave half of the places to these."""
-        most = self._admission.most_waiting(self.room(now), now)
-        return len(self._new) + min(len(self._resumed), most // 2) >= most
+    @property
+    def _is_full(self) -> bool:
+        """True if no new answer may wait; resumed ones leave half of the places to these."""
+        return len(self._new) + min(len(self._resumed), MAX_WAITING // 2) >= MAX_WAITING
 
-    def _make_place(self, waiting: FairQueue[Turn], identity: str, now: float) -> None:
+    def _make_place(self, waiting: FairQueue[Turn], identity: str) -> None:
         """Refuse an answer if one more than may wait, of ``identity``, is about to."""
         if waiting is self._resumed and len(waiting) >= MAX_RESUMED_WAITING:
             _refuse_last(waiting)
-        elif self._new and (
-            self._is_full(now) if waiting is self._new else self._gives_way(identity, now)
-        ):
+        elif self._new and (self._is_full if waiting is self._new else self._gives_way(identity)):
             _refuse_last(self._new)
 
-    def _gives_way(self, identity: str, now: float) -> bool:
+    def _gives_way(self, identity: str) -> bool:
         """Return whether the last new answer makes room for a resumed one of ``identity``."""
-        if self.num_waiting < self._admission.most_waiting(self.room(now), now):
+        if self.num_waiting < MAX_WAITING:
             return False
         return self._num_of(self._new.longest_identity) >= self._num_of(identity)
 
