@@ -138,6 +138,32 @@ async def test_busy_replica_yields_to_one_that_is_not(connect):
     assert [len(verifier.requests) for verifier in verifiers] == [1, 1]
 
 
+FULL = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=0.01)
+
+
+async def test_full_replica_gets_no_further_calls_until_it_said(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    full = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=30)
+    verifiers[0].faults.extend(raising(full))
+    with mesh.verifiers.reserve({}, avoid={verifiers[0].address}):  # the other has more to do
+        for _ in range(5):
+            assert await verified(calls_on(mesh)) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 5]
+
+
+@pytest.mark.parametrize(("num_full", "shrinks"), [(1, False), (2, True)])
+async def test_room_shrinks_only_where_no_replica_takes_the_call(connect, num_full, shrinks):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    room, now = mesh.admission.room, asyncio.get_running_loop().time
+    before = room.size(2, now())
+    for verifier in verifiers[:num_full]:
+        verifier.faults.extend(raising(FULL))
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert (room.size(2, now()) < before) is shrinks
+
+
 async def test_replica_is_not_busy_with_a_call_that_waits_to_be_sent_again(connect):
     verifier = Verifier()
     mesh = (await connect([verifier])).mesh

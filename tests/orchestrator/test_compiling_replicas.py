@@ -95,6 +95,16 @@ async def test_a_busy_compiler_leaves_room_for_as_many_answers(
     assert len(verifier.requests) == 2
 
 
+@pytest.mark.parametrize(("reason", "is_full"), [("QUEUE_FULL", True), ("COMPILER_BUSY", False)])
+async def test_a_busy_compiler_keeps_no_calls_away(connect, reason, is_full):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    verifier.faults.extend(raising(ResourceExhaustedStatus(reason, "busy", retry_after_s=0.01)))
+    await verified(mesh, HELD)
+    (peer,) = mesh.verifiers.peers
+    assert (peer.full_until > 0) is is_full
+
+
 @pytest.mark.parametrize(
     ("told_s", "left_s"), [(0, 2), (1.5, 0.5), (3, 0), (-1, 2), (float("nan"), 0)]
 )

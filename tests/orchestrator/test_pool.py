@@ -13,6 +13,7 @@ from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
 from specmesh.mesh.v1alpha1.model_service_pb2 import ForwardTime
 from specmesh.orchestrator.replicas.need import Need
+from specmesh.orchestrator.replicas.pool import replica_pool
 from specmesh.orchestrator.replicas.pool.replica_pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 from specmesh.serving.templates.tokenizers import fingerprint
@@ -240,6 +241,38 @@ async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(conne
     await until(lambda: not second.ready, second)
     with pool.reserve({}, avoid={first.address}) as chosen:
         assert chosen is first
+
+
+async def test_full_peer_is_passed_over_until_it_said_but_not_for_ever(connect, monkeypatch):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    first, second = pool.peers
+    at = asyncio.get_running_loop().time()
+    monkeypatch.setattr(replica_pool, "now", lambda: at)
+    pool.refused(first, 5.0)
+    with pool.reserve({}) as chosen, pool.reserve({}) as further:
+        assert chosen is further is second
+    pool.refused(second, 3600.0)
+    with pool.reserve({}) as chosen, pool.reserve({}) as further:  # all are as full
+        assert [chosen, further] == [first, second]
+    at += 5.0
+    with pool.reserve({second.identity: 99}) as chosen:
+        assert chosen is first
+    at += replica_pool.MAX_FULL_SECONDS
+    with pool.reserve({second.identity: 99}) as chosen:
+        assert chosen is second
+
+
+async def test_process_that_came_anew_is_not_full(connect):
+    verifier = Verifier()
+    pool = (await connect([verifier, Verifier()])).mesh.verifiers
+    first = pool.peers[0]
+    pool.refused(first, 60.0)
+    await verifier.die()
+    await until(lambda: not first.ready, first)
+    await verifier.start()
+    await until(lambda: first.ready, first)
+    with pool.reserve({}) as chosen, pool.reserve({}) as further:
+        assert first in (chosen, further)
 
 
 async def test_kind_names_the_model_that_must_answer(connect):

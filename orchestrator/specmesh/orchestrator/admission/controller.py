@@ -87,7 +87,7 @@ class Admission:
         self.watcher()
 
     def refused(self, now: float) -> None:
-        """Record that a replica's queue was full."""
+        """Record that no replica had room for a call."""
         self.room.refused(self.num_running, now)
 
     def most(self, size: int, num_over: int, *, resumed: bool, is_below_share: bool) -> int:

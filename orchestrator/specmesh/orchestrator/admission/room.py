@@ -33,7 +33,7 @@ GROWTH_PER_REPLICA = 4
 """What the room grows by. It grows by a number and shrinks to a share, by which the rooms of
 orchestrators that share replicas become equal."""
 SHRINKAGE = 0.75
-"""The room shrinks to this share of the running answers when a replica's queue is full."""
+"""The room shrinks to this share of the running answers when no replica has room for a call."""
 MAX_SHRINKAGE = 0.5
 """The least that one decision leaves, so that one pause of the machine does not empty the mesh."""
 WINDOW = 32
@@ -119,7 +119,7 @@ class Room:
             self._most = inf
 
     def refused(self, num_running: int, now: float) -> None:
-        """Record that a replica's queue was full while ``num_running`` answers ran."""
+        """Record that no replica had room for a call while ``num_running`` answers ran."""
         self._most = min(self._most, SHRINKAGE * num_running)
         self._learnt = min(self._learnt, self._most) if self._knows(now) else self._most
         self._learnt_at = now

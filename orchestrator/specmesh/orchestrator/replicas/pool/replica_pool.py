@@ -32,6 +32,8 @@ NO_PEER_SECONDS = 5.0
 MAX_READING = 4
 """Most calls by which a peer that lacks a prefix counts as busier, however long the prefix is: it
 is read only once, and one replica must not get all requests that begin alike."""
+MAX_FULL_SECONDS = 60.0
+"""Longest time for which a peer that said it is full is passed over, whatever it asked for."""
 
 
 class Pool:
@@ -164,19 +166,22 @@ class Pool:
         ``holds`` maps identities to tokens held. For every ``tokens_a_call`` tokens that a peer
         holds less than the best one, it counts as busy with one more call, up to ``MAX_READING``.
         Peers at addresses in ``avoid``, which have just failed, are chosen only if no others are
-        usable; ``need`` and ``only`` are as in ``ready_for``; ``proven`` prefers peers that have
-        answered and not failed since. Raises ``UnavailableStatus`` if no peer is usable,
-        ``FailedPreconditionStatus`` if no peer fits the mesh.
+        usable, and those that said they are full if all others have; ``need`` and ``only`` are as
+        in ``ready_for``; ``proven`` prefers peers that have answered and not failed since. Raises
+        ``UnavailableStatus`` if no peer is usable, ``FailedPreconditionStatus`` if no peer fits the
+        mesh.
         """
         usable = self.usable(need, only)
         if not usable:
             raise self.none_usable(need)
         reluctance = self._reputation.reluctance(usable)
         held = [holds.get(p.identity, 0) for p in usable]
-        most = max(held)
+        most, at = max(held), now()
         ranks = [
             (
                 p.address in avoid,
+                # It has the fewest calls of all just because it takes none.
+                p.full_until > at,
                 proven and not self.outliers.proven(p.address),
                 # The prefix tokens that it lacks, in calls.
                 (p.num_outstanding + 1 + min(MAX_READING, (most - num_held) // tokens_a_call))
@@ -196,6 +201,10 @@ class Pool:
         """Record an answered call for outlier ejection; see ``Outliers.answered``."""
         if not peer.has_left:
             self._reputation.answered(peer, self._interchangeable(peer), began, pace)
+
+    def refused(self, peer: Peer, for_s: float) -> None:
+        """Record that ``peer`` said it is full, and asked for no further calls for ``for_s``."""
+        peer.full_until = now() + min(for_s, MAX_FULL_SECONDS)
 
     def failed(
         self, peer: Peer, began: float, cause: EjectionReason = EjectionReason.ERRORS

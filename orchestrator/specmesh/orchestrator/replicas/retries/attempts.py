@@ -16,7 +16,7 @@ from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries.blame import Blame
-from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, is_full
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving.errors import FailedPreconditionStatus, retry_after_s
 from specmesh.serving.metrics import QUARANTINES
@@ -139,6 +139,11 @@ class Attempts:
         return bool(self._pool.ready_for(self.need, self._blame.confined_to))
 
     @property
+    def has_untried(self) -> bool:
+        """True if a usable replica has not failed the call."""
+        return self._untried(self._failed_at)
+
+    @property
     def _only(self) -> Collection[str] | None:
         """The only addresses that the next attempt may go to; None means any."""
         if self._witness is not None and self._witness in self._pool.ready:
@@ -182,10 +187,12 @@ class Attempts:
             return
         self._failed_at.add(peer.address)
         self._recovery_s = PAUSE_SECONDS * 2**self.num_failed
-        if fault is CallFault.TOO_SMALL and not self._untried(self._failed_at):
+        if fault is CallFault.TOO_SMALL and not self.has_untried:
             raise error
         if fault in {CallFault.BUSY, CallFault.TOO_SMALL}:
             self._num_busy += fault is CallFault.BUSY
+            if is_full(error):
+                self._pool.refused(peer, retry_after_s(error) or MAX_BUSY_SECONDS)
             asked_s = retry_after_s(error) or PAUSE_SECONDS
             backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
             self._recovery_s = max(asked_s, backoff_s)
@@ -213,7 +220,7 @@ class Attempts:
         # A full queue is not a failure: an answer that has begun waits for it until its deadline.
         num_failed = self.num_failed - self._num_busy
         given_up = num_failed >= MAX_ATTEMPTS or not self._patient
-        untried = self._untried(self._failed_at)
+        untried = self.has_untried
         if given_up and not untried:
             raise self._error
         pause_s = 0.0 if untried else self._recovery_s
@@ -240,7 +247,7 @@ class Attempts:
         match fault:
             case CallFault.REFUSED:
                 agreed = self._blame.refused()
-                if agreed or not self._untried(self._failed_at):
+                if agreed or not self.has_untried:
                     self._charges.clear()
                     raise error
             case CallFault.BROKE | CallFault.PREFIX_UNKNOWN if self._blame.broke(peer.address):

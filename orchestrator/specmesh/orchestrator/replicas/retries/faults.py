@@ -59,7 +59,8 @@ def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
     return CallFault.UNAVAILABLE
 
 
-def waits_for_grammar(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether a replica is busy with grammars alone."""
+def is_full(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a replica has room for no call: it is busy, not only with grammars."""
     info = error_info(error)
-    return info is not None and info.reason == "COMPILER_BUSY"
+    is_compiling = info is not None and info.reason == "COMPILER_BUSY"
+    return fault_of(error) is CallFault.BUSY and not is_compiling

@@ -83,6 +83,8 @@ class Peer:
         """Calls in flight whose answers are wanted."""
         self.num_ending = 0
         """Calls in flight that are being cancelled."""
+        self.full_until = -math.inf
+        """The time, by the event loop's clock, until which it asked for no further calls."""
         self.process_number = 0
         """Identifies the latest process, as far as processes can be told apart: a new number for
         each process seen at any peer, 0 before the first."""
@@ -302,6 +304,7 @@ class Peer:
         """Count a new process, unless only the connection or the health has changed."""
         if not process_id or process_id != self.process_id:
             self.process_number = next(_process_numbers)
+            self.full_until = -math.inf
         self.process_id = process_id
         self.identity = process_id or self.address
 

@@ -21,7 +21,7 @@ from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAtt
 from specmesh.orchestrator.replicas.calls.verify.verify_learning import VerifyLearning
 from specmesh.orchestrator.replicas.calls.verify.verify_replicas import attempts_at
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
-from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, waits_for_grammar
+from specmesh.orchestrator.replicas.retries.faults import is_full
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
@@ -141,13 +141,14 @@ class VerifyCall:
             status.__cause__ = error
             self._finish(status, attempt)
             return
-        if fault_of(error) is CallFault.BUSY and not waits_for_grammar(error):
-            self._mesh.admission.refused(now)
         try:
             self._attempts.failed(attempt.peer, attempt.began, error)
         except Exception as useless:
             self._finish(useless, attempt)
             return
+        # One that refuses what others take says nothing about the room of the mesh.
+        if is_full(error) and not self._attempts.has_untried:
+            self._mesh.admission.refused(now)
         self._forget(attempt)
         if not self._under_way:
             self._end_race()
