@@ -275,6 +275,20 @@ def test_budget_is_a_share_of_the_calls():
     assert spent == pytest.approx(1000 * HEDGES_PER_CALL, abs=1)
 
 
+async def test_answered_calls_earn_second_calls_for_late_ones(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    # Only a second call answers in good time: the first is not given up.
+    mesh.latencies.verifications = CallPatience(ceiling_s=60.0, unknown_s=60.0, floor_s=60.0)
+    learn(mesh)
+    while mesh.hedges.spend():
+        pass
+    for _ in range(round(2 / HEDGES_PER_CALL)):
+        assert await verified(calls_on(mesh)) == ANSWER
+    verifiers[0].always = hang
+    assert await asyncio.wait_for(verified(calls_on(mesh)), 10) == ANSWER
+
+
 async def test_sole_replica_that_hung_is_given_up_and_asked_again(connect):
     verifier = Verifier()
     mesh = (await connect([verifier])).mesh
