@@ -34,6 +34,7 @@ from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.draft import draft_call
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.latencies import mesh_latencies
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries import attempts as attempts_module
@@ -426,11 +427,13 @@ async def test_draft_that_broke_later_is_not_repeated(connect):
 
 async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
     monkeypatch.setattr(draft_call, "DRAFT_SECONDS", 0.2)
+    # Neither the message that is late nor the request's deadline ends the draft.
+    monkeypatch.setattr(mesh_latencies, "UNKNOWN_DRAFT_SECONDS", 60.0)
     drafter = Drafter()
     drafter.always = hang
-    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh, seconds=60)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await drafted(calls)
+        await asyncio.wait_for(drafted(calls), 10)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert len(drafter.requests) == 1  # a guess is not worth a second wait
 
