@@ -189,6 +189,16 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
     assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
 
 
+async def test_calls_stay_with_the_replica_that_answered_after_another_has_failed(connect):
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    assert await verified(calls) == ANSWER
+    verifiers[0].faults.extend(raising(AWAY))
+    for _ in range(3):
+        assert await verified(calls) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [2, 3]
+
+
 UNKNOWN = FailedPreconditionStatus("PREFIX_UNKNOWN", "never seen")
 
 
