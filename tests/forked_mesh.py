@@ -38,11 +38,11 @@ class Child:
 
 
 async def _fork(command: tuple[str, ...], cores: str, environment: Mapping[str, str]) -> Child:
-    """``python -m MODULE ARGUMENT...``, as the launcher would start it."""
+    """``python -P -m MODULE ARGUMENT...``, as the launcher would start it."""
     mine, theirs = os.pipe()
     with open(os.devnull, "rb") as nothing, os.fdopen(theirs, "wb") as output:  # noqa: ASYNC230
         streams = (nothing.fileno(), output.fileno(), output.fileno())
-        _, _, module, *arguments = command
+        _, _, _, module, *arguments = command
         forked = await asyncio.to_thread(nursery().fork, module, arguments, environment, streams)
     if cores:
         os.sched_setaffinity(forked.pid, map(int, cores.split(",")))
@@ -62,7 +62,7 @@ def forking(
     async def create(*command: str, **options: Any) -> Process | Child:
         if command[2:3] == (launcher.__file__,):
             _, _, _, _, cores, _, *program = command
-            if program[:2] == [sys.executable, "-m"]:
+            if program[:3] == [sys.executable, "-P", "-m"]:
                 return await _fork(tuple(program), cores, options["env"])
         return await execute(*command, **options)
 

@@ -202,6 +202,12 @@ def test_importing_it_leaves_torch_alone(module):
     assert [name for name in loaded if is_below(name, MODEL_SIDE)] == []
 
 
+def test_processes_of_ours_import_nothing_from_the_current_folder():
+    """``python -m`` looks there first, unless ``-P`` forbids it."""
+    careless = re.compile(r'(?<!"-P", )"-m"')
+    assert [str(file) for file in sources("") if careless.search(file.read_text())] == []
+
+
 @pytest.mark.parametrize("module", ["specmesh.verifier.__main__", "specmesh.inference.team"])
 def test_importing_it_leaves_numba_to_later(module):
     """Where numba is there already, vLLM cannot load a model."""

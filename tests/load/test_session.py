@@ -20,6 +20,7 @@ from specmesh.load.commands import session as sessions
 from specmesh.load.commands.options import ResultOptions
 from specmesh.load.commands.session import RunSession
 from specmesh.load.generators import fleet
+from specmesh.load.generators.fleet import Fleet
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.runs.conduct import FinishedRun, RunPlan
 from specmesh.load.runs.servers import CannotScrape
@@ -27,6 +28,7 @@ from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.observation import RequestOutcome
 from specmesh.load.transports.transport import RequestFailed
+from specmesh.load.workload.arrivals import ReplayedArrivals
 from specmesh.load.workload.conversations import Conversation, Listed, Turn
 
 SCRIPT = "from specmesh.cli.main import main; main()"
@@ -64,6 +66,14 @@ async def test_ctrl_c_ends_a_run_whose_generators_are_still_starting(monkeypatch
         async with asyncio.timeout(20):
             await session.run(RunPlan(workload=workload(conversations=LISTED), door=door), "")
     assert session.stopped
+
+
+async def test_files_in_the_current_folder_are_no_modules_of_the_generators(monkeypatch, tmp_path):
+    (tmp_path / "random.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    nothing = workload(conversations=LISTED, arrivals=ReplayedArrivals(()))
+    sent = Fleet(nothing, MeshDoor(("127.0.0.1:1",), model="m"), 1, traced=False)
+    assert (await sent.run(lambda _: None, lambda *_: None)).observations == []
 
 
 SEARCH = ("search", "--from", "8", "--slo", "ttft=200ms")

@@ -58,7 +58,7 @@ async def relaying(cores: CorePlan, processes: Supervisor) -> AsyncIterator[Floo
 
 
 def _spec(name: str, cores: frozenset[int], *arguments: str) -> ProcessSpec:
-    command = (sys.executable, "-m", "specmesh.bench.capacity.relay", *arguments)
+    command = (sys.executable, "-P", "-m", "specmesh.bench.capacity.relay", *arguments)
     return ProcessSpec(name, command, serving_address, cores=cores)
 
 

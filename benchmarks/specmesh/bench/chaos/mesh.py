@@ -156,6 +156,6 @@ _DRAIN = ("--drain-seconds", f"{_DRAIN_S:g}")
 def _proxy_spec() -> ProcessSpec:
     return ProcessSpec(
         name="proxy",
-        command=(sys.executable, "-m", "specmesh.bench.chaos.proxy"),
+        command=(sys.executable, "-P", "-m", "specmesh.bench.chaos.proxy"),
         ready=serving_address,
     )

@@ -105,7 +105,7 @@ def _specs(certs: Path) -> tuple[ProcessSpec, ...]:
         "tls-verifier": (*empty, "tls-verifier", *tls),
     }
     return tuple(
-        ProcessSpec(name, (sys.executable, "-m", *command), serving_address, cores=cores)
+        ProcessSpec(name, (sys.executable, "-P", "-m", *command), serving_address, cores=cores)
         for name, command in commands.items()
     )
 

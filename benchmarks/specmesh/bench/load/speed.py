@@ -47,7 +47,7 @@ async def measure(
     on the last of ``cores``. Raises StartError."""
     spec = ProcessSpec(
         name="stub",
-        command=(sys.executable, "-m", "specmesh.bench.load.stub", str(num_tokens)),
+        command=(sys.executable, "-P", "-m", "specmesh.bench.load.stub", str(num_tokens)),
         ready=serving_address,
         cores=frozenset(cores[-1:]),
     )

@@ -25,12 +25,12 @@ def service_spec(
     environment: Mapping[str, str] | None = None,
     cores: frozenset[int] = frozenset(),
 ) -> ProcessSpec:
-    """Return the process ``python -m specmesh.ROLE`` called ``name``; ``threads`` is the size of
-    its libraries' thread pools."""
+    """Return the process ``python -P -m specmesh.ROLE`` called ``name``; ``threads`` is the size of
+    its libraries' thread pools. By ``-P`` files in the current folder are not taken for modules."""
     return ProcessSpec(
         name=name,
         command=(
-            *(sys.executable, "-m", f"specmesh.{role}"),
+            *(sys.executable, "-P", "-m", f"specmesh.{role}"),
             *("--host", "127.0.0.1", "--port", port, "--name", name),
             *arguments,
         ),

@@ -51,7 +51,7 @@ class TraceKeeping:
         return ProcessSpec(
             name=COLLECTOR,
             command=(
-                *(sys.executable, "-m", "specmesh.traces.collector"),
+                *(sys.executable, "-P", "-m", "specmesh.traces.collector"),
                 *("--grpc-port", PORT, "--http-port", "0"),
                 *("--store", str(self.store), "--keep", self.keep.value),
             ),

@@ -121,9 +121,9 @@ class _Worker:
 
     async def begin(self) -> None:
         """Start the process, and return once it is connected. Raises RequestFailed."""
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "specmesh.load.generators.worker"), stdin=PIPE, stdout=PIPE
-        )
+        # By -P files in the current folder are not taken for modules.
+        command = (sys.executable, "-P", "-m", "specmesh.load.generators.worker")
+        self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         self.tell(self._assignment)
         try:
             async with asyncio.timeout(_READY_S):

@@ -1,4 +1,4 @@
-"""A generator in its own process, ``python -m specmesh.load.generators.worker``.
+"""A generator in its own process, ``python -P -m specmesh.load.generators.worker``.
 
 The fleet starts it. It reads its orders from standard input, and ends when that closes, even if its
 parent was killed.

@@ -107,7 +107,7 @@ def _exchange(process: subprocess.Popen[bytes], job: dict[str, Any]) -> dict[str
 
 def _started() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", sandbox.__name__],
+        [sys.executable, "-P", "-m", sandbox.__name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={name: os.environ[name] for name in INHERITED if name in os.environ},

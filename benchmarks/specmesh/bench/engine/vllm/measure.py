@@ -128,5 +128,5 @@ def _verifier(plan: EnginePlan) -> ProcessSpec:
         *("--dtype", plan.dtype, "--threads", str(plan.threads)),
         *("--cache-bytes", str(CACHE_BYTES)),
     )
-    command = (sys.executable, "-m", "specmesh.verifier", *options)
+    command = (sys.executable, "-P", "-m", "specmesh.verifier", *options)
     return ProcessSpec("verifier", command, serving_address)

@@ -47,7 +47,7 @@ class CoreWatch:
     async def __aenter__(self) -> Self:
         numbers = sorted({number for own in self._cores.values() for number in own})
         if numbers:
-            command = (sys.executable, "-m", __name__, *map(str, numbers))
+            command = (sys.executable, "-P", "-m", __name__, *map(str, numbers))
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE
             )
