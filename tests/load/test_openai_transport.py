@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import sys
 from collections.abc import AsyncIterator
 
@@ -321,6 +322,18 @@ async def test_a_server_that_is_not_there_is_named(server):
         async with OpenAiDoor("http://127.0.0.1:1").open() as transport:
             await transport.served()
     assert failed.value.reason == "CONNECTION"
+
+
+async def test_a_generator_that_may_open_no_more_files_does_not_blame_the_server(server):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with OpenAiDoor(server.url, model="m").open() as transport:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+        try:
+            with pytest.raises(RequestFailed, match="Too many open files") as failed:
+                await transport.ask(call(), lambda *_: True)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert failed.value.reason == "OUT_OF_DESCRIPTORS"
 
 
 async def test_of_our_own_gateway_the_cost_of_answers_is_known_too(serve, open_gateway):

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 
 import grpc
+import psutil
 import pytest
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run
@@ -19,7 +21,7 @@ from specmesh.load.__main__ import app
 from specmesh.load.commands import session as sessions
 from specmesh.load.commands.options import ResultOptions
 from specmesh.load.commands.session import RunSession
-from specmesh.load.generators import fleet
+from specmesh.load.generators import fleet, worker
 from specmesh.load.generators.fleet import Fleet
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.runs.conduct import FinishedRun, RunPlan
@@ -33,6 +35,7 @@ from specmesh.load.workload.conversations import Conversation, Listed, Turn
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 LISTED = Listed((Conversation((Turn("hello"),)),))
+NOTHING = workload(conversations=LISTED, arrivals=ReplayedArrivals(()))
 
 
 def test_ctrl_c_ends_a_run_that_is_still_connecting():
@@ -71,9 +74,26 @@ async def test_ctrl_c_ends_a_run_whose_generators_are_still_starting(monkeypatch
 async def test_files_in_the_current_folder_are_no_modules_of_the_generators(monkeypatch, tmp_path):
     (tmp_path / "random.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    nothing = workload(conversations=LISTED, arrivals=ReplayedArrivals(()))
-    sent = Fleet(nothing, MeshDoor(("127.0.0.1:1",), model="m"), 1, traced=False)
+    sent = Fleet(NOTHING, MeshDoor(("127.0.0.1:1",), model="m"), 1, traced=False)
     assert (await sent.run(lambda _: None, lambda *_: None)).observations == []
+
+
+async def test_generators_may_open_as_many_files_as_the_operator_allows():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = []
+
+    def started(_):
+        children = psutil.Process().children()
+        (one,) = (each for each in children if worker.__name__ in each.cmdline())
+        allowed.append(one.rlimit(psutil.RLIMIT_NOFILE))
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+    try:
+        sent = Fleet(NOTHING, MeshDoor(("127.0.0.1:1",), model="m"), 1, traced=False)
+        await sent.run(started, lambda *_: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert allowed == [(before[1], before[1])]
 
 
 SEARCH = ("search", "--from", "8", "--slo", "ttft=200ms")

@@ -14,6 +14,7 @@ from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.saturation import saturated
 from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.observation import MeshWork, RequestOutcome
+from specmesh.load.transports.transport import OUT_OF_DESCRIPTORS
 from specmesh.load.workload.arrivals import ConstantArrivals, ReplayedArrivals
 from specmesh.load.workload.plan import RunLength
 from specmesh.load.workload.variations import Variation
@@ -170,6 +171,12 @@ def test_a_generator_that_uses_up_its_core_says_so():
     made = result(STEADY, busy=busy).generator
     assert made.processes[0].cpu_share == pytest.approx(0.97)
     assert made.bottleneck == ["a generator process used 97% of a core"]
+
+
+def test_a_generator_that_may_open_no_more_files_says_so():
+    lost = observed(3.0, outcome=RequestOutcome.FAILED, reason=OUT_OF_DESCRIPTORS)
+    (reason,) = result([*STEADY, lost]).generator.bottleneck
+    assert reason.startswith("no file descriptor was left for 1 of the requests: raise the limit")
 
 
 def test_a_run_that_an_amount_ended_lasts_until_its_last_answer():

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from specmesh.load.html.facts import Read
+from specmesh.load.transports.transport import OUT_OF_DESCRIPTORS
 from specmesh.load.workload.durations import written
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
@@ -157,7 +158,10 @@ def _generators(points: Sequence[Read]) -> list[Sentence]:
     rates = ", ".join(dict.fromkeys(f"{each['rate']:.3g}" for each in late))
     text = f"The generator may itself have been the bottleneck at {rates} a second: at worst one "
     text += f"request in 100 was sent more than {worst} late, and a process used "
-    return [_sentence(Tone.WARNING, f"{text}{percent(busiest, 0)} of a core.")]
+    text += f"{percent(busiest, 0)} of a core"
+    failed = sum(each["result"]["errors"].get(OUT_OF_DESCRIPTORS, 0) for each in late)
+    text += f"; no file descriptor was left for {failed} requests" if failed else ""
+    return [_sentence(Tone.WARNING, f"{text}.")]
 
 
 def percent(share: float | None, digits: int = 1) -> str:

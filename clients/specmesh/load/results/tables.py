@@ -155,7 +155,7 @@ def show_points(console: Console, points: Sequence[Point]) -> None:
                 why = f"at {_rate(each.rate)}/s {each.saturated}"
                 console.print(why, style="yellow", markup=False)
     if any(each.result.generator.bottleneck for each in points):
-        console.print("[yellow]* the generator may be the bottleneck: see its lag in the report")
+        console.print("[yellow]* the generator may be the bottleneck: see the report")
 
 
 def _points_table(points: Sequence[Point]) -> Table:

@@ -25,8 +25,13 @@ def cpu_share(busy: Sequence[Busy], from_s: float, until_s: float) -> float:
     return (last.cpu_s - first.cpu_s) / max(last.at_s - first.at_s, 1e-9)
 
 
-def reasons(processes: Sequence[GeneratorProcess], lag_p99_s: float) -> list[str]:
-    """Return the reasons why the generator was the bottleneck; empty if it was not."""
+def reasons(
+    processes: Sequence[GeneratorProcess], lag_p99_s: float, num_without_descriptor: int
+) -> list[str]:
+    """Return the reasons why the generator was the bottleneck; empty if it was not.
+
+    ``num_without_descriptor`` requests failed because it could not open a connection for them.
+    """
     found = []
     if lag_p99_s > MAX_LAG_S:
         found.append(
@@ -36,4 +41,9 @@ def reasons(processes: Sequence[GeneratorProcess], lag_p99_s: float) -> list[str
     busiest = max((each.cpu_share for each in processes), default=0.0)
     if busiest > MAX_CPU_SHARE:
         found.append(f"a generator process used {busiest:.0%} of a core")
+    if num_without_descriptor:
+        found.append(
+            f"no file descriptor was left for {num_without_descriptor} of the requests: raise the "
+            "limit (ulimit -n), or use more --processes"
+        )
     return found

@@ -29,6 +29,7 @@ from specmesh.load.results.timeline import timeline
 from specmesh.load.runs.bottleneck import cpu_share, reasons
 from specmesh.load.runs.measured_time import MeasuredTime, measured_time
 from specmesh.load.transports.observation import Observation, RequestOutcome
+from specmesh.load.transports.transport import OUT_OF_DESCRIPTORS
 from specmesh.load.workload.plan import RunPhase, Workload
 
 MAX_LISTED = 20_000
@@ -194,10 +195,11 @@ def _generator(
             )
         )
     lag = distribution(lags)
+    without = sum(each.reason == OUT_OF_DESCRIPTORS for each in measured)
     return GeneratorResult(
         lag_ms=lag,
         processes=processes,
-        bottleneck=reasons(processes, lag.p99 / 1e3 if lag else 0.0),
+        bottleneck=reasons(processes, lag.p99 / 1e3 if lag else 0.0, without),
     )
 
 

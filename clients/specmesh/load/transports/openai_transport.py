@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from specmesh.load.transports.mesh_transport import messages
 from specmesh.load.transports.openai_events import StreamedAnswer, count, failed, parsed
-from specmesh.load.transports.transport import Heard, LoadRequest, RequestFailed, Served, Told
+from specmesh.load.transports.transport import (
+    OUT_OF_DESCRIPTORS,
+    Heard,
+    LoadRequest,
+    RequestFailed,
+    Served,
+    Told,
+)
 
 _DEADLINE = "DEADLINE_EXCEEDED"
 _DONE = b"[DONE]"
@@ -211,5 +219,7 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 def _broken(error: aiohttp.ClientError) -> RequestFailed:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return RequestFailed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
+        ours = error.os_error.errno in {errno.EMFILE, errno.ENFILE}
+        reason = OUT_OF_DESCRIPTORS if ours else "CONNECTION"
+        return RequestFailed(reason, f"{error.host}:{error.port}: {error.os_error}")
     return RequestFailed("CONNECTION", f"{type(error).__name__}: {error}")

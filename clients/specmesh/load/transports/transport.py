@@ -9,6 +9,9 @@ from typing import Protocol, Self
 from specmesh.load.transports.observation import MeshWork
 from specmesh.load.workload.variations import Variation
 
+OUT_OF_DESCRIPTORS = "OUT_OF_DESCRIPTORS"
+"""Reason of RequestFailed where the generator's own machine had no file left for a connection."""
+
 
 class RequestFailed(Exception):
     """A failed request; failures are counted by ``reason``."""

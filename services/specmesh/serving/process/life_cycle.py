@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import resource
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 from specmesh.serving.identity import expiry
 from specmesh.serving.process import logging as json_logging
+from specmesh.serving.process.descriptors import allow_all_descriptors
 from specmesh.serving.process.probe_port import ProbePort
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.settings import ProcessSettings
@@ -118,13 +118,6 @@ async def run_process(
         await asyncio.to_thread(telemetry.shutdown)
         log.info("stopped", extra={"exit_status": status})
     return status
-
-
-def allow_all_descriptors() -> None:
-    """Raise this process's limit of open files to what the operator allows. The lower one, mostly
-    1,024, is for programs that call ``select``; every connection takes a descriptor."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _open(scrape: Scrape, host: str, port: int) -> None:
