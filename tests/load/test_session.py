@@ -131,6 +131,45 @@ def test_a_server_that_dies_ends_a_search_or_a_sweep_with_what_there_is(
     assert f"ended early: {told}" in files[1].read_text()
 
 
+@pytest.mark.parametrize("command", [SEARCH, SWEEP])
+def test_ctrl_c_between_two_runs_costs_none_of_the_finished_ones(monkeypatch, tmp_path, command):
+    begun = []
+
+    async def conduct(plan, *_):
+        for _ in begun:
+            await asyncio.Event().wait()
+        begun.append(plan)
+        return FinishedRun(plan, seen([]), mixed_run())
+
+    def setting(session, plan):
+        os.kill(os.getpid(), signal.SIGINT)
+        return described_by(session, plan)
+
+    described_by = RunSession.setting
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    monkeypatch.setattr(RunSession, "setting", setting)
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(app, [*command, "--json", str(file)])
+    assert done.exit_code == 130, done.output
+    assert [each["rate"] for each in json.loads(file.read_text())["points"]] == [8.0]
+
+
+@pytest.mark.parametrize("command", [SEARCH, SWEEP])
+def test_a_file_of_prompts_is_read_once_however_many_runs_there_are(monkeypatch, tmp_path, command):
+    prompts, file = tmp_path / "prompts.txt", tmp_path / "report.json"
+    prompts.write_text("hello")
+
+    async def conduct(plan, *_):
+        prompts.unlink(missing_ok=True)
+        return FinishedRun(plan, seen([]), mixed_run())
+
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    asked = [*command, "--prompts", str(prompts), "--json", str(file)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code != 2, done.output
+    assert len(json.loads(file.read_text())["points"]) > 1
+
+
 def test_a_search_ends_at_a_rate_at_which_nothing_is_due(monkeypatch, tmp_path):
     nothing = summarise(workload(), seen([]), Objectives(ttft_s=0.2))
     judged = iter([mixed_run(), nothing])

@@ -73,6 +73,12 @@ def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
     )
 
 
+def arrivals_at(asked: LoadOptions, rate: float) -> Arrivals | Users:
+    """Return the arrivals of one run of a sweep or a search, whose plan is otherwise that of the
+    others."""
+    return _arrivals(asked, rate, None)
+
+
 def _arrivals(
     asked: LoadOptions, rate: float | None, entries: tuple[TraceEntry, ...] | None
 ) -> Arrivals | Users:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.asked import arrivals_at, plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.parsing import finite_rate
@@ -70,11 +70,10 @@ def search(
         setting: RunSetting | None = None
         with session.adding_to(points):
             while (rate := bisection.next_rate) is not None and not session.stopped:
-                arrivals = plan_of(asked, rate).workload.arrivals
-                at_rate = replace(plan.workload, arrivals=arrivals)
+                at_rate = replace(plan.workload, arrivals=arrivals_at(asked, rate))
                 done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
                 setting = setting or session.setting(done.plan)
-                if session.stopped:
+                if done.result.interrupted:
                     break
                 points.append(point(rate, {}, session.setting(done.plan), done.result, share))
                 if points[-1].meets is None:

@@ -32,6 +32,7 @@ from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED = "INTERRUPTED"
 _STATUSES = {
     "UNAVAILABLE": ExitStatus.UNAVAILABLE,
@@ -54,6 +55,7 @@ class RunSession:
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
         self.stopped = False
         self.failure: RequestFailed | CannotScrape | None = None
+        self._running: asyncio.Task[FinishedRun] | None = None
         self._fleet: Fleet | None = None
         self._unwritten = False
 
@@ -62,35 +64,34 @@ class RunSession:
 
         Raises RequestFailed also if nothing has been sent by then.
         """
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGINT, signal.SIGTERM)
-
-        def stop() -> None:
-            self.stopped = True
-            if self._fleet is None:
-                running.cancel()
-            else:
-                self._fleet.stop()
-            for each in signals:
-                loop.remove_signal_handler(each)
 
         def sending(fleet: Fleet) -> None:
             self._fleet = fleet
 
         try:
             with LiveView(self.console, title, plan.workload.extent) as view:
-                running = asyncio.create_task(conduct(plan, view.heard, sending))
-                for each in signals:
-                    loop.add_signal_handler(each, stop)
-                return await running
+                self._running = asyncio.create_task(conduct(plan, view.heard, sending))
+                # They stay after the run: a signal between two runs ends the next one, and costs
+                # none of the finished ones.
+                for each in _SIGNALS:
+                    asyncio.get_running_loop().add_signal_handler(each, self._stop)
+                return await self._running
         except asyncio.CancelledError:
             if not self.stopped:
                 raise
             raise RequestFailed(_INTERRUPTED, "interrupted before anything was sent") from None
         finally:
-            self._fleet = None
-            for each in signals:
-                loop.remove_signal_handler(each)
+            self._running = self._fleet = None
+
+    def _stop(self) -> None:
+        """End the run under way early; a second signal ends the process."""
+        self.stopped = True
+        if self._fleet is not None:
+            self._fleet.stop()
+        elif self._running is not None:
+            self._running.cancel()
+        for each in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(each)
 
     @contextmanager
     def adding_to(self, points: Sequence[Point]) -> Iterator[None]:

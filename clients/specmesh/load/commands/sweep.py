@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.asked import arrivals_at, plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.parsing import parsed_by
@@ -68,7 +68,8 @@ def sweep(
     """Run at increasing rates until the server can't keep up."""
     refuse_inapplicable(context, asked)
     combinations = _combinations(over or ())
-    plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
+    first = plan_of(asked, rates[0])
+    plans = [(each, _changed(first, each)) for each in combinations]
     session = RunSession(asked.results)
 
     async def work() -> int:
@@ -76,8 +77,7 @@ def sweep(
         with session.adding_to(points):
             for changed, plan in plans:
                 for rate in rates:
-                    arrivals = plan_of(asked, rate).workload.arrivals
-                    at_rate = replace(plan.workload, arrivals=arrivals)
+                    at_rate = replace(plan.workload, arrivals=arrivals_at(asked, rate))
                     title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
                     done = await session.run(replace(plan, workload=at_rate), title)
                     points.append(point(rate, changed, session.setting(done.plan), done.result))
@@ -90,7 +90,7 @@ def sweep(
         show_points(session.console, points)
         return session.status(ExitStatus.OK)
 
-    carry_out(work, plans[0][1].door)
+    carry_out(work, first.door)
 
 
 def point(
