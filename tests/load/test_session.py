@@ -148,10 +148,14 @@ def test_ctrl_c_between_two_runs_costs_none_of_the_finished_ones(monkeypatch, tm
     described_by = RunSession.setting
     monkeypatch.setattr(sessions, "conduct", conduct)
     monkeypatch.setattr(RunSession, "setting", setting)
-    file = tmp_path / "report.json"
-    done = CliRunner().invoke(app, [*command, "--json", str(file)])
+    files = tmp_path / "report.json", tmp_path / "report.html"
+    done = CliRunner().invoke(app, [*command, "--json", str(files[0]), "--html", str(files[1])])
     assert done.exit_code == 130, done.output
-    assert [each["rate"] for each in json.loads(file.read_text())["points"]] == [8.0]
+    report = json.loads(files[0].read_text())
+    assert [each["rate"] for each in report["points"]] == [8.0]
+    assert report["interrupted"]
+    assert f"interrupted; the {command[0]} had not come to its end" in files[1].read_text()
+    assert ("interrupted; so far found no rate" in done.stdout) == (command == SEARCH)
 
 
 @pytest.mark.parametrize("command", [SEARCH, SWEEP])

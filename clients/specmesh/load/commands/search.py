@@ -102,6 +102,7 @@ def _conclude(
             lowest_missed_rate=bisection.lowest_missed,
             points=points,
             failure=in_words(session.failure),
+            interrupted=session.stopped,
         )
     )
     show_points(session.console, points)
@@ -119,9 +120,8 @@ def _too_short(rate: float) -> str:
 def _say(session: RunSession, bisection: Bisection, share: float) -> None:
     met, missed = bisection.highest_met, bisection.lowest_missed
     if met is None:
-        session.console.print(f"found no rate at which {share:.0%} of requests meet the objectives")
+        text = f"found no rate at which {share:.0%} of requests meet the objectives"
     else:
-        session.console.print(
-            f"{share:.0%} of requests meet the objectives up to {met:.3g} per second"
-            + ("" if missed is None else f"; at {missed:.3g} they do not")
-        )
+        text = f"{share:.0%} of requests meet the objectives up to {met:.3g} per second"
+        text += "" if missed is None else f"; at {missed:.3g} they do not"
+    session.console.print(f"interrupted; so far {text}" if session.stopped else text)

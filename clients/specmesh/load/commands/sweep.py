@@ -86,7 +86,10 @@ def sweep(
                 if session.stopped:
                     break
         failure = in_words(session.failure)
-        session.write(SweepReport(setting=points[0].setting, points=points, failure=failure))
+        found = SweepReport(
+            setting=points[0].setting, points=points, failure=failure, interrupted=session.stopped
+        )
+        session.write(found)
         show_points(session.console, points)
         return session.status(ExitStatus.OK)
 

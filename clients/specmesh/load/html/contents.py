@@ -124,11 +124,11 @@ def _described(report: Read) -> DescribedReport:
 
 
 def _points_verdict(name: str, report: Read) -> list[verdict.Sentence]:
-    failure = verdict.of_failure(report.get("failure", ""), name)
+    early = verdict.of_early_end(report, name)
     if report["kind"] == "search":
-        return [*verdict.of_search(report, name), *failure]
+        return [*verdict.of_search(report, name), *early]
     groups = [_group(name, point["changed"]) for point in report["points"]]
-    return [*verdict.of_sweep(report["points"], groups), *failure]
+    return [*verdict.of_sweep(report["points"], groups), *early]
 
 
 def _group(name: str, changed: Mapping[str, str]) -> str:

@@ -67,10 +67,16 @@ def of_search(report: Read, name: str = "") -> list[Sentence]:
     return [_sentence(Tone.MAIN, f"{prefix}{text} ({objectives})."), *_generators(report["points"])]
 
 
-def of_failure(failure: str, name: str = "") -> list[Sentence]:
+def of_early_end(report: Read, name: str = "") -> list[Sentence]:
     """Return what ended a sweep or a search early; empty for none and in reports of old."""
     prefix = f"{name}: " if name else ""
-    return [_sentence(Tone.WARNING, f"{prefix}ended early: {failure}")] if failure else []
+    found = []
+    if report.get("interrupted"):
+        text = f"{prefix}interrupted; the {report['kind']} had not come to its end."
+        found.append(_sentence(Tone.WARNING, text))
+    if report.get("failure"):
+        found.append(_sentence(Tone.WARNING, f"{prefix}ended early: {report['failure']}"))
+    return found
 
 
 def of_comparison(

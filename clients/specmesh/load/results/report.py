@@ -273,6 +273,8 @@ class SweepReport:
     points: Sequence[Point]
     failure: str = ""
     """Why a run could not be made, which ended the sweep; empty if none failed."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the sweep before its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,3 +292,5 @@ class SearchReport:
     points: Sequence[Point]
     failure: str = ""
     """Why a run could not be made, which ended the search; empty if none failed."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search before its end."""
