@@ -158,6 +158,18 @@ def test_ctrl_c_between_two_runs_costs_none_of_the_finished_ones(monkeypatch, tm
     assert ("interrupted; so far found no rate" in done.stdout) == (command == SEARCH)
 
 
+def test_values_of_an_option_that_a_sweep_varies_twice_add_up(monkeypatch, tmp_path):
+    async def conduct(plan, *_):
+        return FinishedRun(plan, seen([]), mixed_run())
+
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    file = tmp_path / "report.json"
+    again = ("--over", "temperature=0.5,1", "--json", str(file))
+    assert CliRunner().invoke(app, [*SWEEP, *again]).exit_code == 0
+    changed = [each["changed"] for each in json.loads(file.read_text())["points"]]
+    assert changed == [{"temperature": each} for each in ("0", "0.5", "1")]
+
+
 @pytest.mark.parametrize("command", [SEARCH, SWEEP])
 def test_a_file_of_prompts_is_read_once_however_many_runs_there_are(monkeypatch, tmp_path, command):
     prompts, file = tmp_path / "prompts.txt", tmp_path / "report.json"

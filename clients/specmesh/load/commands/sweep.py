@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -118,9 +118,11 @@ def point(
 
 
 def _combinations(over: Sequence[tuple[str, Sequence[str]]]) -> list[Mapping[str, str]]:
-    names = [name for name, _ in over]
-    values: Iterator[tuple[str, ...]] = itertools.product(*(each for _, each in over))
-    return [dict(zip(names, each, strict=True)) for each in values]
+    """Return all combinations of the values; those of an option that is named twice add up."""
+    values: dict[str, dict[str, None]] = {}
+    for name, given in over:
+        values.setdefault(name, {}).update(dict.fromkeys(given))
+    return [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
 
 
 def _changed(plan: RunPlan, settings: Mapping[str, str]) -> RunPlan:
