@@ -13,6 +13,7 @@ from specmesh.load.workload.arrivals import (
     Ramp,
     ReplayedArrivals,
     Users,
+    pause_after,
 )
 from specmesh.load.workload.conversations import Synthetic
 from specmesh.load.workload.lengths import ConstantLength
@@ -114,3 +115,8 @@ def test_only_what_is_due_between_warm_up_and_cool_down_is_measured():
     warm, measured, cool = RunPhase.WARM_UP, RunPhase.MEASURED, RunPhase.COOL_DOWN
     assert phases == [warm, warm, measured, measured, cool, cool]
     assert extent.total_s == 6.0
+
+
+def test_a_pause_after_failures_doubles_up_to_a_second():
+    pauses = [pause_after(num_failures) for num_failures in (0, 1, 2, 7, 8, 5000)]
+    assert pauses == pytest.approx([0.0, 0.01, 0.02, 0.64, 1.0, 1.0])

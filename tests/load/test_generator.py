@@ -8,6 +8,7 @@ import pytest
 from tests.load.conftest import FakeTransport, chunks_of, generated, workload
 
 from specmesh.load.generators.event_loop import precise_loop
+from specmesh.load.generators.generator import Generator, WorkloadPart
 from specmesh.load.transports.observation import RequestOutcome
 from specmesh.load.transports.transport import RequestFailed, Told
 from specmesh.load.workload.arrivals import ConstantArrivals, ReplayedArrivals, Users
@@ -178,6 +179,27 @@ async def test_users_wait_for_their_answers_and_think():
     seen = await generated(load, FakeTransport(answer))
     assert sorted(each.conversation for each in seen) == list(range(30))
     assert most <= 3
+
+
+async def test_a_user_waits_longer_with_each_failure_in_a_row_or_as_long_as_it_is_told(monkeypatch):
+    now_s, seen = 0.0, []
+
+    async def until(_, at_s):
+        nonlocal now_s
+        now_s = at_s
+
+    async def answer(call, heard):
+        number = len(transport.calls)
+        if number != 3:
+            raise RequestFailed("OVERLOADED", "full", retry_after_s=5.0 if number == 6 else None)
+        return ANSWERED
+
+    monkeypatch.setattr(Generator, "_until", until)
+    transport = FakeTransport(answer)
+    load = workload(arrivals=Users(1), extent=RunLength(max_conversations=8))
+    await Generator(load, WorkloadPart(0, 1, False), transport, seen.append, lambda: now_s).run()
+    pauses = [after.due_s - before.due_s for before, after in pairwise(seen)]
+    assert pauses == pytest.approx([0.01, 0.02, 0.0, 0.01, 0.02, 5.0, 0.08])
 
 
 async def test_a_mix_is_sent_by_weight_with_the_settings_of_each():

@@ -31,6 +31,7 @@ class FakeServer:
         self.listed: object = {"data": [{"id": "first"}, {"id": "second"}]}
         self.events: list[object] = []
         self.refusal: tuple[int, object] | None = None
+        self.refusal_headers: dict[str, str] = {}
         self.done = True
         self.endings: list[bytes] = []
         """What streams end with in place of [DONE], one after the other."""
@@ -47,7 +48,7 @@ class FakeServer:
         self.headers.append(dict(request.headers))
         if self.refusal is not None:
             status, body = self.refusal
-            return web.json_response(body, status=status)
+            return web.json_response(body, status=status, headers=self.refusal_headers)
         if not self.asked[-1].get("stream"):
             return web.json_response({"usage": USAGE})
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -145,6 +146,16 @@ async def test_a_refusal_is_counted_by_its_code_or_status(server, status, body, 
     with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("said", "retry_after_s"), [("7", 7.0), ("Fri, 31 Dec 1999 23:59:59 GMT", None)]
+)
+async def test_a_refusal_says_when_to_come_back(server, said, retry_after_s):
+    server.refusal, server.refusal_headers = (503, {}), {"Retry-After": said}
+    with pytest.raises(RequestFailed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.retry_after_s == retry_after_s
 
 
 async def test_an_answer_that_breaks_has_failed(server):

@@ -20,7 +20,7 @@ from specmesh.load.results.histograms import Histogram
 from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.transports.tracing import traced
 from specmesh.load.transports.transport import LoadRequest, RequestFailed, Told, Transport
-from specmesh.load.workload.arrivals import Users
+from specmesh.load.workload.arrivals import Users, pause_after
 from specmesh.load.workload.conversations import Conversation
 from specmesh.load.workload.draws import drawn_for
 from specmesh.load.workload.plan import RequestDraw, RunPhase, Workload
@@ -96,22 +96,26 @@ class Generator:
         """Hold the conversations of one user, numbered so that no two users share one."""
         extent = self._workload.extent
         rng = drawn_for(self._workload.seed, "user", user)
+        num_failures, pause_s = 0, 0.0
         for number in itertools.count(user, users.count):
-            begins_s = max(0.0, self._now()) + users.think(rng)
+            begins_s = max(0.0, self._now()) + users.think(rng) + pause_s
             if extent.total_s is not None and begins_s >= extent.total_s:
                 return
             if extent.max_conversations is not None and number >= extent.max_conversations:
                 return
             await self._until(begins_s)
-            await self._converse(number, begins_s, users)
+            last = await self._converse(number, begins_s, users)
+            num_failures = num_failures + 1 if last.outcome is RequestOutcome.FAILED else 0
+            pause_s = last.retry_after_s or pause_after(num_failures)
 
     async def _until(self, at_s: float) -> None:
         wait_s = at_s - self._now()
         # A late one begins immediately, but still yields to the event loop.
         await asyncio.sleep(max(0.0, wait_s))
 
-    async def _converse(self, number: int, due_s: float, users: Users | None = None) -> None:
-        """Send all turns of a conversation; it ends with the first that fails or is cancelled."""
+    async def _converse(self, number: int, due_s: float, users: Users | None = None) -> Observation:
+        """Send all turns of a conversation; it ends with the first that fails or is cancelled.
+        Return the last one."""
         conversation = self._workload.conversation(number)
         rng = drawn_for(self._workload.seed, "think", number)
         think = users or Users(1, self._workload.think_s)
@@ -132,8 +136,9 @@ class Generator:
                 self.num_under_way -= 1
             self._observed(seen)
             if seen.outcome is not RequestOutcome.ANSWERED:
-                return
+                break
             said.append(answer)
+        return seen
 
     def _fate(self, number: int, turn: int, conversation: Conversation) -> RequestDraw:
         return self._workload.fate(number, turn, conversation.turns[turn].num_output_tokens)
@@ -158,7 +163,7 @@ class Generator:
             else:
                 told = await self._transport.ask(call, reading.heard)
         except RequestFailed as failure:
-            seen.reason = failure.reason
+            seen.reason, seen.retry_after_s = failure.reason, failure.retry_after_s
         except Exception as error:
             # An unexpected answer must fail its own request only, never the run.
             seen.reason = type(error).__name__

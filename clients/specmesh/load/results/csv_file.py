@@ -12,7 +12,9 @@ from specmesh.load.workload.plan import Workload
 
 _WORK = tuple(field.name for field in fields(MeshWork))
 _OWN = tuple(
-    field.name for field in fields(Observation) if field.name not in {"variation", "work", "part"}
+    field.name
+    for field in fields(Observation)
+    if field.name not in {"variation", "work", "part", "retry_after_s"}
 )
 COLUMNS = ("phase", "variation", *_OWN, "ttft_s", "tpot_s", "e2e_s", *_WORK)
 

@@ -144,4 +144,5 @@ def _failed(error: SpecmeshError) -> RequestFailed:
     """Map an SDK error to its reason: a deadline to its status, whichever side it passed on first,
     any other error to the mesh's reason."""
     late = isinstance(error, DeadlineExceeded)
-    return RequestFailed(error.code.name if late else error.reason or error.code.name, str(error))
+    reason = error.code.name if late else error.reason or error.code.name
+    return RequestFailed(reason, str(error), error.retry_after_s)

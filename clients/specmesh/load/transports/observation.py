@@ -46,6 +46,8 @@ class Observation:
     outcome: RequestOutcome = RequestOutcome.FAILED
     reason: str = ""
     """Machine-readable reason of a failure, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
+    retry_after_s: float | None = None
+    """Delay before the next request that the server asked for when it refused this one."""
     num_prompt_tokens: int | None = None
     num_output_tokens: int = 0
     is_counted: bool = False

@@ -214,7 +214,11 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     except (aiohttp.ClientError, ValueError):
         body = None
     error = body.get("error") if isinstance(body, dict) else body
-    raise failed(error, f"HTTP_{response.status}")
+    failure = failed(error, f"HTTP_{response.status}")
+    wait = response.headers.get("Retry-After", "")
+    if wait.isdecimal():  # It may also be a date.
+        failure.retry_after_s = float(wait)
+    raise failure
 
 
 def _broken(error: aiohttp.ClientError) -> RequestFailed:

@@ -14,11 +14,13 @@ OUT_OF_DESCRIPTORS = "OUT_OF_DESCRIPTORS"
 
 
 class RequestFailed(Exception):
-    """A failed request; failures are counted by ``reason``."""
+    """A failed request; failures are counted by ``reason``. ``retry_after_s`` is the delay before
+    the next request that the server asked for, if any."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

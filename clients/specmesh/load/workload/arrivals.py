@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol
 
+_SHORTEST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 1.0
+_MAX_DOUBLINGS = 7
+
 
 class Arrivals(Protocol):
     """The arrival process of an open loop."""
@@ -134,3 +138,14 @@ class Users:
     def think(self, rng: Random) -> float:
         """Draw one pause, in seconds."""
         return rng.expovariate(1 / self.think_s) if self.think_s else 0.0
+
+
+def pause_after(num_failures: int) -> float:
+    """Return the seconds that a user of a closed loop waits after so many failures in a row.
+
+    Without the pause users whose server is gone would fail thousands of times a second.
+    """
+    if not num_failures:
+        return 0.0
+    doublings = min(num_failures - 1, _MAX_DOUBLINGS)
+    return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0**doublings)
