@@ -76,6 +76,19 @@ def test_json_lines_have_prompts_or_chats_and_limits(tmp_path):
     assert texts(third) == ["hi", "bye"]
 
 
+@pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.json", "prompts.txt"])
+def test_prompts_may_have_ends_of_lines_that_no_file_has_and_their_file_a_mark(tmp_path, name):
+    said = "a\u2028b\u0085c\x0cd"
+    written = {
+        "prompts.jsonl": json.dumps({"prompt": said}, ensure_ascii=False) + "\n",
+        "prompts.json": json.dumps([{"prompt": said}], ensure_ascii=False),
+        "prompts.txt": said + "\r\n",
+    }
+    file = tmp_path / name
+    file.write_bytes(written[name].encode("utf-8-sig"))
+    assert [texts(each) for each in read_prompts(file)] == [[said]]
+
+
 def test_a_json_list_has_prompts_too(tmp_path):
     file = tmp_path / "prompts.json"
     file.write_text('[{"text": "a"}, {"prompt": "b", "max_tokens": 3}]')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,24 @@ def read_prompts(file: Path) -> tuple[Conversation, ...]:
 
     Raises OSError, and ValueError with the place of the error.
     """
-    text = file.read_text(encoding="utf-8")
-    match file.suffix:
-        case ".jsonl":
-            found = list(_json_lines(text))
-        case ".json":
-            found = list(_json_list(text))
-        case _:
-            found = [Conversation((Turn(line),)) for line in text.splitlines() if line.strip()]
+    # Some editors begin a file with a byte order mark. A line ends where a file's lines do: texts,
+    # also in JSON, may have other characters that Python's splitlines takes for an end.
+    with file.open(encoding="utf-8-sig") as opened:
+        match file.suffix:
+            case ".jsonl":
+                found = list(_json_lines(opened))
+            case ".json":
+                found = list(_json_list(opened.read()))
+            case _:
+                lines = (line.rstrip("\n") for line in opened if line.strip())
+                found = [Conversation((Turn(line),)) for line in lines]
     if not found:
         raise ValueError(f"{file} has no prompts")
     return tuple(found)
 
 
-def _json_lines(text: str) -> Iterator[Conversation]:
-    for number, line in enumerate(text.splitlines(), start=1):
+def _json_lines(lines: Iterable[str]) -> Iterator[Conversation]:
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
                 yield from _conversation(json.loads(line))
