@@ -27,6 +27,8 @@ MOONCAKE = [
     {"timestamp": 30_000, "input_length": 1100, "output_length": 26, "hash_ids": [0, 2, 3]},
 ]
 
+DEEP_LINE = '{"prompt": "a"}\n' + "[" * 100_000
+
 
 def texts(conversation):
     return [turn.text for turn in conversation.turns]
@@ -116,6 +118,8 @@ def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
         ("bad.json", '[{"conversations": [{"from": "human"}]}]', "object 0: .* has no 'value'"),
         ("bad.json", '[{"text": "a"}, {"txt": "b"}]', "object 1: has no prompt, text, "),
         ("bad.json", '["a"]', "object 0: is not an object"),
+        pytest.param("deep.json", "[" * 100_000, "is nested too deeply", id="deep"),
+        pytest.param("deep.jsonl", DEEP_LINE, "line 2: is nested too deeply", id="deep line"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_prompts_is_said(tmp_path, name, content, why):

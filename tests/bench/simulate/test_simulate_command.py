@@ -174,7 +174,11 @@ def test_what_a_token_costs_is_no_part_of_a_histogram(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["nonsense", "[1]", "{}", '{"x": 1}', '{"0.1": "1"}', '{"NaN": 1}', '{"0": 5}']
+    "content",
+    [
+        *("nonsense", "[1]", "{}", '{"x": 1}', '{"0.1": "1"}', '{"NaN": 1}', '{"0": 5}'),
+        pytest.param("[" * 100_000, id="deep"),
+    ],
 )
 def test_a_wrong_histogram_is_refused(content, tmp_path):
     histogram = tmp_path / "target.json"

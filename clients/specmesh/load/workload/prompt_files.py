@@ -43,13 +43,13 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Conversation]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield from _conversation(json.loads(line))
+                yield from _conversation(_parsed(line))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"line {number}: {error}") from None
 
 
 def _json_list(text: str) -> Iterator[Conversation]:
-    listed = json.loads(text)
+    listed = _parsed(text)
     if not isinstance(listed, list):
         raise TypeError("is not a list")
     for number, each in enumerate(listed):
@@ -57,6 +57,13 @@ def _json_list(text: str) -> Iterator[Conversation]:
             yield from _conversation(each)
         except (TypeError, ValueError) as error:
             raise ValueError(f"object {number}: {error}") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
 
 
 def _conversation(found: Mapping[str, Any]) -> Iterator[Conversation]:

@@ -117,6 +117,8 @@ def _measured(path: Path, hint: str) -> Law:
         measured = Law.drawn(_counts_by_ms(read))
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint=hint) from error
+    except RecursionError as error:
+        raise typer.BadParameter(f"{path}: is nested too deeply", param_hint=hint) from error
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint=hint) from error
     if measured.ms(ForwardShape()) <= 0:
