@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol
 
+LONGEST = 2**31 - 1
+"""The highest length: no server takes a higher limit."""
+
 
 class Length(Protocol):
     """A distribution of lengths."""
@@ -15,7 +18,7 @@ class Length(Protocol):
     """The name of the class in reports."""
 
     def draw(self, rng: Random) -> int:
-        """Draw a length, at least 1."""
+        """Draw a length from 1 to ``LONGEST``."""
         ...
 
 
@@ -48,7 +51,8 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """A normal distribution with standard deviation ``sd``; values below 1 become 1."""
+    """A normal distribution with standard deviation ``sd``; values below 1 become 1, those above
+    ``LONGEST`` that."""
 
     kind: ClassVar[str] = "normal"
 
@@ -57,13 +61,14 @@ class Normal:
 
     def draw(self, rng: Random) -> int:
         """Draw a length, rounded to a whole number."""
-        return max(1, round(rng.gauss(self.mean, self.sd)))
+        return round(min(max(1, rng.gauss(self.mean, self.sd)), LONGEST))
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
     """A lognormal distribution with the given median; its logarithm has standard deviation
-    ``sigma``. Prompts and answers of real users are similar to this, with sigma about 1."""
+    ``sigma``. Values above ``LONGEST`` become that. Prompts and answers of real users are similar
+    to this, with sigma about 1."""
 
     kind: ClassVar[str] = "lognormal"
 
@@ -72,7 +77,8 @@ class Lognormal:
 
     def draw(self, rng: Random) -> int:
         """Draw a length, rounded to a whole number."""
-        return max(1, round(rng.lognormvariate(math.log(self.median), self.sigma)))
+        logarithm = min(rng.normalvariate(math.log(self.median), self.sigma), math.log(LONGEST))
+        return max(1, round(math.exp(logarithm)))
 
 
 FORMS = "128, uniform:64-256, normal:MEAN,SD or lognormal:MEDIAN,SIGMA"
@@ -85,22 +91,24 @@ def length(text: str) -> Length:
         match name:
             case "uniform":
                 least, most = (int(each) for each in rest.split("-"))
-                _check(0 < least <= most)
+                _check(0 < least <= most <= LONGEST)
                 return Uniform(least, most)
             case "normal":
                 mean, sd = (float(each) for each in rest.split(","))
-                _check(mean > 0 and sd >= 0)
+                _check(0 < mean <= LONGEST and 0 <= sd < math.inf)
                 return Normal(mean, sd)
             case "lognormal":
                 median, sigma = (float(each) for each in rest.split(","))
-                _check(median > 0 and sigma >= 0)
+                _check(0 < median <= LONGEST and 0 <= sigma < math.inf)
                 return Lognormal(median, sigma)
             case _:
                 value = int(text)
-                _check(value > 0)
+                _check(0 < value <= LONGEST)
                 return ConstantLength(value)
     except ValueError:
-        raise ValueError(f"{text!r} is not a length: write {FORMS}") from None
+        raise ValueError(
+            f"{text!r} is not a length: write {FORMS}, each at most {LONGEST}"
+        ) from None
 
 
 def _check(possible: bool) -> None:
