@@ -41,7 +41,19 @@ def test_a_length_is_a_number_or_a_distribution(text, expected):
     assert length(text) == expected
 
 
-@pytest.mark.parametrize("text", ["0", "ten", "uniform:9-3", "normal:5", "lognormal:0,1", "-4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0", "ten", "uniform:9-3", "normal:5", "lognormal:0,1", "-4", "99999999999"),
+        *(
+            "normal:inf,1",
+            "normal:9,inf",
+            "normal:nan,1",
+            "lognormal:9,nan",
+            "uniform:1-2147483648",
+        ),
+    ],
+)
 def test_a_length_that_there_is_not_is_refused_with_what_there_is(text):
     with pytest.raises(ValueError, match=r"is not a length: write 128, uniform:64-256"):
         length(text)
@@ -59,6 +71,13 @@ def test_lengths_are_distributed_as_their_names_say():
     assert lognormal[1500] == pytest.approx(100, rel=0.1)
     assert lognormal[int(0.8413 * 3000)] == pytest.approx(272, rel=0.15)
     assert min(Normal(1, 50).draw(rng) for _ in range(100)) == 1
+
+
+def test_a_length_is_never_beyond_what_a_request_can_ask_for():
+    rng = Random(1)
+    for wide in (length("lognormal:100,1000"), length("normal:100,1e308")):
+        drawn = [wide.draw(rng) for _ in range(100)]
+        assert (min(drawn), max(drawn)) == (1, 2**31 - 1)
 
 
 def test_objectives_are_named_and_each_is_optional():
@@ -85,6 +104,13 @@ def test_a_variation_has_a_weight_and_any_setting():
         ("dsi", "does not begin with a weight"),
         ("0 strategy=dsi", "a weight must be finite and above 0"),
         ("1 lokahead=4", "'lokahead' is not an option; the options are: strategy, temperature"),
+        ("", "'' does not begin with a weight"),
+        ("1 temperature=", "temperature must be a finite number, not ''"),
+        ("1 temperature=abc", "temperature must be a finite number, not 'abc'"),
+        ("1 temperature=nan", "temperature must be a finite number, not 'nan'"),
+        ("1 top_k=2.5", "top_k must be a whole number below 2\\^32, not '2.5'"),
+        ("1 top_k=99999999999", "top_k must be a whole number below 2\\^32, not '99999999999'"),
+        ("1 top_k=-1", "top_k must be a whole number below 2\\^32, not '-1'"),
         ("1 lookahead=many", "lookahead must be a whole number, not 'many'"),
     ],
 )

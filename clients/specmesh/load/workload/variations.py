@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from specmesh.client.requests.sampling import SAMPLING_FIELDS, VALUE_TYPES
+from specmesh.client.requests.sampling import (
+    SAMPLING_FIELDS,
+    VALUE_TYPES,
+    sampling_parameters,
+)
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
 
 SAMPLING: Mapping[str, type] = {
@@ -49,7 +54,7 @@ class Variation:
         if name == "strategy":
             strategy = text
         elif name in SAMPLING:
-            sampling[name] = SAMPLING[name](text)
+            sampling[name] = _number(name, text)
         elif name in STRATEGY_OPTIONS:
             options[name] = read_option(name, text)
         else:
@@ -58,9 +63,23 @@ class Variation:
         return Variation(weight=self.weight, strategy=strategy, options=options, sampling=sampling)
 
 
+def _number(name: str, text: str) -> float:
+    """Parse ``text`` as the value of ``name``, one of ``SAMPLING``. Raises ValueError."""
+    kind = SAMPLING[name]
+    try:
+        value: float = kind(text)
+        sampling_parameters({name: value})
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        what = "a whole number below 2^32" if kind is int else "a finite number"
+        raise ValueError(f"{name} must be {what}, not {text!r}")
+    return value
+
+
 def variation(text: str) -> Variation:
     """Parse ``WEIGHT NAME=VALUE NAME=VALUE...``. Raises ValueError."""
-    weight, *settings = text.split()
+    weight, *settings = text.split() or [""]
     try:
         found = Variation(weight=float(weight))
     except ValueError:
