@@ -30,6 +30,10 @@ MOONCAKE = [
 DEEP_LINE = '{"prompt": "a"}\n' + "[" * 100_000
 
 
+def said(content):
+    return json.dumps({"messages": [{"role": "user", "content": content}]})
+
+
 def texts(conversation):
     return [turn.text for turn in conversation.turns]
 
@@ -97,6 +101,13 @@ def test_a_json_list_has_prompts_too(tmp_path):
     assert read_prompts(file) == (Conversation((Turn("a"),)), Conversation((Turn("b", 3),)))
 
 
+def test_parts_of_a_message_are_joined(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(said([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]))
+    (only,) = read_prompts(file)
+    assert texts(only) == ["a b"]
+
+
 def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
     file = tmp_path / "sharegpt.json"
     said = [("human", "a"), ("gpt", "x"), ("human", "b"), ("gpt", "y")]
@@ -118,6 +129,17 @@ def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
         ("bad.json", '[{"conversations": [{"from": "human"}]}]', "object 0: .* has no 'value'"),
         ("bad.json", '[{"text": "a"}, {"txt": "b"}]', "object 1: has no prompt, text, "),
         ("bad.json", '["a"]', "object 0: is not an object"),
+        ("bad.jsonl", '{"prompt": "a", "max_tokens": "64"}', 'line 1: max_tokens must .* not "64"'),
+        ("bad.jsonl", '{"prompt": "a", "max_tokens": -5}', "line 1: max_tokens must .* not -5"),
+        ("bad.jsonl", '{"prompt": "a", "max_tokens": 3.7}', "line 1: max_tokens must .* not 3.7"),
+        (
+            "bad.json",
+            '[{"text": "a", "max_tokens": true}]',
+            "object 0: max_tokens must .* not true",
+        ),
+        ("bad.json", f'[{{"text": "a", "max_tokens": {2**31}}}]', "object 0: max_tokens must "),
+        ("bad.jsonl", said([{"type": "image_url"}]), "line 1: the content of a message must be"),
+        ("bad.jsonl", said(7), "line 1: the content of a message must be text"),
         pytest.param("deep.json", "[" * 100_000, "is nested too deeply", id="deep"),
         pytest.param("deep.jsonl", DEEP_LINE, "line 2: is nested too deeply", id="deep line"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specmesh.load.workload.conversations import Conversation, Turn
+from specmesh.load.workload.lengths import LONGEST
 
 _ASKING = {"human", "user"}
 
@@ -71,8 +72,8 @@ def _conversation(found: Mapping[str, Any]) -> Iterator[Conversation]:
     if not isinstance(found, dict):
         raise TypeError("is not an object")
     asked = _asked(found)
+    limit = _limit(found.get("max_tokens"))
     if asked:
-        limit = found.get("max_tokens")
         yield Conversation(tuple(Turn(text, limit) for text in asked))
 
 
@@ -80,10 +81,29 @@ def _asked(found: Mapping[str, Any]) -> list[str]:
     for listed, who, what in (("messages", "role", "content"), ("conversations", "from", "value")):
         if listed in found:
             try:
-                return [each[what] for each in found[listed] if each[who] in _ASKING]
+                return [_text(each[what]) for each in found[listed] if each[who] in _ASKING]
             except KeyError as error:
                 raise ValueError(f"one of {listed} has no {error}") from None
     prompt = found.get("prompt", found.get("text"))
     if not isinstance(prompt, str):
         raise TypeError("has no prompt, text, messages or conversations")
     return [prompt]
+
+
+def _text(content: object) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(each, str) for each in texts):
+        raise TypeError("the content of a message must be text, or a list of parts with text")
+    return "".join(map(str, texts))
+
+
+def _limit(found: object) -> int | None:
+    if found is None:
+        return None
+    if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= LONGEST:
+        return found
+    raise ValueError(
+        f"max_tokens must be a whole number from 1 to {LONGEST}, not {json.dumps(found)}"
+    )
