@@ -163,6 +163,13 @@ async def test_a_turn_is_sent_with_what_was_said_before():
     assert all(after.due_s >= before.ended_s for before, after in pairwise(seen))
 
 
+async def test_messages_of_the_system_go_with_every_turn():
+    asked = Listed((Conversation((Turn("hi"), Turn("bye")), system=("be brief",)),))
+    transport = FakeTransport()
+    await generated(workload(conversations=asked, arrivals=ReplayedArrivals((0.0,))), transport)
+    assert [each.system for each in transport.calls] == [("be brief",)] * 2
+
+
 async def test_users_wait_for_their_answers_and_think():
     under_way = most = 0
 

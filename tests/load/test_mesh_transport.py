@@ -25,7 +25,7 @@ __all__ = ["serve"]
 VARIATION = Variation(strategy="dsi", options={"lookahead": 4}, sampling={"temperature": 0.5})
 
 
-def call(*said, timeout_s=20.0):
+def call(*said, timeout_s=20.0, system=()):
     return LoadRequest(
         said=said or ("hi",),
         variation=VARIATION,
@@ -33,6 +33,7 @@ def call(*said, timeout_s=20.0):
         ignore_end=True,
         sampling_seed=5,
         timeout_s=timeout_s,
+        system=system,
     )
 
 
@@ -62,9 +63,10 @@ async def test_an_answer_comes_with_its_tokens_and_its_cost(serve):
 
 async def test_a_chat_has_the_roles_of_who_spoke(serve):
     mesh = await serve(FakeOrchestrator([whole_answer]))
-    await ask(mesh, call("hi", "hello", "bye"), chat=True)
+    await ask(mesh, call("hi", "hello", "bye", system=("be brief",)), chat=True)
     said = [(each.role, each.content) for each in mesh.requests[0].chat.messages]
-    assert said == [("user", "hi"), ("assistant", "hello"), ("user", "bye")]
+    assert said[0] == ("system", "be brief")
+    assert said[1:] == [("user", "hi"), ("assistant", "hello"), ("user", "bye")]
 
 
 async def test_a_stream_that_is_resumed_is_counted(serve):

@@ -131,6 +131,8 @@ async def test_a_chat_is_sent_as_messages_and_its_role_is_no_token(server):
     assert (asked["path"], asked["model"]) == ("/v1/chat/completions", "mine")
     roles = [(each["role"], each["content"]) for each in asked["messages"]]
     assert roles == [("user", "hi"), ("assistant", "hello"), ("user", "bye")]
+    await ask(door, call("hi", system=("be brief",)))
+    assert server.asked[-1]["messages"][0] == {"role": "system", "content": "be brief"}
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,16 @@ def test_a_json_list_has_prompts_too(tmp_path):
     assert read_prompts(file) == (Conversation((Turn("a"),)), Conversation((Turn("b", 3),)))
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_messages_of_the_system_are_kept_with_their_conversation(tmp_path, role):
+    file = tmp_path / "prompts.jsonl"
+    roles = (role, "system", "user", "assistant", "user", role)
+    chat = [{"role": each, "content": f"{n}"} for n, each in enumerate(roles)]
+    file.write_text(json.dumps({"messages": chat}))
+    (only,) = read_prompts(file)
+    assert (texts(only), only.system, only.num_left_out) == (["2", "4"], ("0", "1"), 1)
+
+
 def test_parts_of_a_message_are_joined(tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text(said([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]))

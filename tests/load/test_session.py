@@ -186,6 +186,27 @@ def test_a_file_of_prompts_is_read_once_however_many_runs_there_are(monkeypatch,
     assert len(json.loads(file.read_text())["points"]) > 1
 
 
+@pytest.mark.parametrize(
+    ("roles", "options", "left_out"),
+    [
+        (("system", "user"), ("--chat",), 0),
+        (("system", "user"), (), 1),
+        (("system", "user", "system"), ("--chat",), 1),
+        (("system", "user", "system"), (), 2),
+    ],
+)
+def test_messages_of_the_system_that_are_not_sent_are_counted(
+    monkeypatch, tmp_path, roles, options, left_out
+):
+    chat = [{"role": role, "content": "be brief"} for role in roles]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"messages": chat}))
+    done = run_with(monkeypatch, "--prompts", prompts, *options)
+    assert done.exit_code == 0, done.output
+    told = f"specmesh: {left_out} of the system's messages in {prompts} are left out: "
+    assert done.stderr.startswith(told) if left_out else not done.stderr
+
+
 def test_a_search_ends_at_a_rate_at_which_nothing_is_due(monkeypatch, tmp_path):
     nothing = summarise(workload(), seen([]), Objectives(ttft_s=0.2))
     judged = iter([mixed_run(), nothing])

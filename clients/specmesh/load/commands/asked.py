@@ -113,6 +113,14 @@ def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -
     requests, arrivals = asked.requests, asked.arrivals
     if requests.prompts is not None:
         listed = _read(read_prompts, requests.prompts, "--prompts")
+        left_out = sum(each.num_left_out for each in listed)
+        left_out += 0 if asked.server.chat else sum(len(each.system) for each in listed)
+        if left_out:
+            typer.echo(
+                f"specmesh: {left_out} of the system's messages in {requests.prompts} are left "
+                "out: only --chat sends them, where they begin a conversation",
+                err=True,
+            )
         one_turn = all(len(each.turns) == 1 for each in listed)
         if arrivals.think and arrivals.users is None and one_turn:
             raise typer.BadParameter(

@@ -131,7 +131,7 @@ class Generator:
             )
             self.num_under_way += 1
             try:
-                answer = await self._ask(tuple(said), fate, seen)
+                answer = await self._ask(conversation.system, tuple(said), fate, seen)
             finally:
                 self.num_under_way -= 1
             self._observed(seen)
@@ -143,11 +143,14 @@ class Generator:
     def _fate(self, number: int, turn: int, conversation: Conversation) -> RequestDraw:
         return self._workload.fate(number, turn, conversation.turns[turn].num_output_tokens)
 
-    async def _ask(self, said: tuple[str, ...], fate: RequestDraw, seen: Observation) -> str:
+    async def _ask(
+        self, system: tuple[str, ...], said: tuple[str, ...], fate: RequestDraw, seen: Observation
+    ) -> str:
         """Send a request, record its outcome in ``seen``, and return the answer."""
         workload = self._workload
         call = LoadRequest(
             said=said,
+            system=system,
             variation=workload.variations[fate.variation],
             max_tokens=fate.max_tokens,
             ignore_end=workload.ignore_end,

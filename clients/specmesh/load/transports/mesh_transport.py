@@ -119,14 +119,16 @@ class MeshTransport:
             "timeout_s": call.timeout_s,
         }
         if self._door.chat:
-            return self._client.chat(messages(call.said), **given)
+            return self._client.chat(messages(call.said, call.system), **given)
         return self._client.generate("".join(call.said), **given)
 
 
-def messages(said: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return what was said as the messages of a chat."""
+def messages(said: tuple[str, ...], system: tuple[str, ...] = ()) -> list[dict[str, str]]:
+    """Return what was said, behind the ``system`` messages, as the messages of a chat."""
     roles = ("user", "assistant")
-    return [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
+    spoken = [(roles[n % 2], text) for n, text in enumerate(said)]
+    listed = [*(("system", text) for text in system), *spoken]
+    return [{"role": role, "content": text} for role, text in listed]
 
 
 def _work(stats: GenerationStats) -> MeshWork:

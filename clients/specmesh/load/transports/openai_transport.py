@@ -179,7 +179,7 @@ class OpenAiTransport:
         variation = call.variation
         body: dict[str, Any] = {
             "model": self._door.model,
-            **self._prompt(call.said),
+            **self._prompt(call.said, call.system),
             **variation.sampling,
             "seed": call.sampling_seed,
         }
@@ -192,9 +192,9 @@ class OpenAiTransport:
             body["specmesh"] = {**strategy, **variation.options}
         return body
 
-    def _prompt(self, said: tuple[str, ...]) -> dict[str, Any]:
+    def _prompt(self, said: tuple[str, ...], system: tuple[str, ...] = ()) -> dict[str, Any]:
         if self._door.chat:
-            return {"messages": messages(said)}
+            return {"messages": messages(said, system)}
         return {"prompt": "".join(said)}
 
 

@@ -26,7 +26,7 @@ class RequestFailed(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
     """A request. ``said`` has the messages of the user and the model in turn; the first and the
-    last are the user's."""
+    last are the user's. Only chats have the ``system`` messages, before them."""
 
     said: tuple[str, ...]
     variation: Variation
@@ -34,6 +34,7 @@ class LoadRequest:
     ignore_end: bool
     sampling_seed: int
     timeout_s: float
+    system: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,9 +33,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The turns of a conversation; each is sent with all previous turns and their answers."""
+    """The turns of a conversation; each is sent with all previous turns and their answers, and in
+    a chat behind the ``system`` messages."""
 
     turns: tuple[Turn, ...]
+    system: tuple[str, ...] = ()
+    num_left_out: int = 0
+    """Number of further system messages, which are not at the beginning and never sent."""
 
 
 class Conversations(Protocol):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from specmesh.load.workload.conversations import Conversation, Turn
 from specmesh.load.workload.lengths import LONGEST
 
 _ASKING = {"human", "user"}
+_SYSTEM = {"developer", "system"}
 
 
 def read_prompts(file: Path) -> tuple[Conversation, ...]:
@@ -19,8 +22,9 @@ def read_prompts(file: Path) -> tuple[Conversation, ...]:
     A ``.jsonl`` file has one JSON object per line, a ``.json`` file a list of objects; any other
     file has a prompt on each non-empty line. An object has ``prompt`` (or ``text``), or
     ``messages`` as in a chat, with ``role`` and ``content``, or ShareGPT's ``conversations``, with
-    ``from`` and ``value``. Of the latter two, only the user's messages are sent, one per turn; the
-    server's answers replace the recorded ones. ``max_tokens`` limits the answers.
+    ``from`` and ``value``. Of the latter two, the system's messages at the beginning are kept, and
+    the user's, one per turn; the server's answers replace the recorded ones. ``max_tokens`` limits
+    the answers.
 
     Raises OSError, and ValueError with the place of the error.
     """
@@ -71,23 +75,34 @@ def _conversation(found: Mapping[str, Any]) -> Iterator[Conversation]:
     """Yield the conversation in an object, or nothing if it has no user message."""
     if not isinstance(found, dict):
         raise TypeError("is not an object")
-    asked = _asked(found)
     limit = _limit(found.get("max_tokens"))
-    if asked:
-        yield Conversation(tuple(Turn(text, limit) for text in asked))
+    made = _said(found)
+    if made.turns:
+        yield replace(made, turns=tuple(Turn(each.text, limit) for each in made.turns))
 
 
-def _asked(found: Mapping[str, Any]) -> list[str]:
+def _said(found: Mapping[str, Any]) -> Conversation:
+    """Return the conversation in an object, without the limit of its answers."""
     for listed, who, what in (("messages", "role", "content"), ("conversations", "from", "value")):
         if listed in found:
             try:
-                return [_text(each[what]) for each in found[listed] if each[who] in _ASKING]
+                return _by_role(found[listed], who, what)
             except KeyError as error:
                 raise ValueError(f"one of {listed} has no {error}") from None
     prompt = found.get("prompt", found.get("text"))
     if not isinstance(prompt, str):
         raise TypeError("has no prompt, text, messages or conversations")
-    return [prompt]
+    return Conversation((Turn(prompt),))
+
+
+def _by_role(messages: Sequence[Mapping[str, Any]], who: str, what: str) -> Conversation:
+    leading = list(takewhile(lambda each: each[who] in _SYSTEM, messages))
+    others = messages[len(leading) :]
+    return Conversation(
+        turns=tuple(Turn(_text(each[what])) for each in others if each[who] in _ASKING),
+        system=tuple(_text(each[what]) for each in leading),
+        num_left_out=sum(each[who] in _SYSTEM for each in others),
+    )
 
 
 def _text(content: object) -> str:
