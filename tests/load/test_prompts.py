@@ -1,6 +1,7 @@
 """What is asked: made up, from files of prompts, from recorded traffic."""
 
 import json
+import math
 import time
 
 import pytest
@@ -28,6 +29,10 @@ MOONCAKE = [
 ]
 
 DEEP_LINE = '{"prompt": "a"}\n' + "[" * 100_000
+
+
+def entry(**changed):
+    return json.dumps({**MOONCAKE[0], **changed})
 
 
 def said(content):
@@ -208,6 +213,15 @@ def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
     assert first.turns[0].num_output_tokens == 52
 
 
+@pytest.mark.parametrize("content", [AZURE, entry()])
+def test_a_trace_may_begin_with_blank_lines(tmp_path, content):
+    file = tmp_path / "trace"
+    file.write_text(content)
+    there_without = read_trace(file)
+    file.write_text("\n\n" + content)
+    assert read_trace(file) == there_without
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -215,6 +229,13 @@ def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
         ("t.csv", AZURE + "yesterday,1,2\n", "line 5: "),
         ("t.jsonl", '{"timestamp": 1}', "line 1: has no 'input_length'"),
         ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "has no requests"),
+        ("t.csv", "\n" + AZURE + "\n2023-11-16 18:17:05,1,1e3\n", "line 7: invalid literal"),
+        ("t.csv", AZURE + "2023-11-16 18:17:05,1,99999999999\n", "line 5: 99999999999 tokens"),
+        ("t.jsonl", "\n" + entry(timestamp=math.nan), "line 2: timestamp must be a finite number"),
+        ("t.jsonl", entry().replace("27000", "1e999"), "line 1: timestamp must be a finite number"),
+        ("t.jsonl", entry(input_length=math.inf), "line 1: cannot convert float infinity"),
+        ("t.jsonl", entry(input_length=1025), "line 1: hash_ids has the blocks of 1024 tokens, of"),
+        pytest.param("t.jsonl", entry() + "\n" + "[" * 100_000, "line 2: is nested", id="deep"),
     ],
 )
 def test_what_is_wrong_with_a_trace_is_said(tmp_path, name, content, why):

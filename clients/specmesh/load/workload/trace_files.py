@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from specmesh.load.workload.lengths import LONGEST
 
 MOONCAKE_BLOCK_TOKENS = 512
 
@@ -36,9 +40,9 @@ def read_trace(file: Path) -> tuple[TraceEntry, ...]:
     """Return the requests in ``file``, sorted by time. Raises OSError, and ValueError with the
     place of the error."""
     with file.open(encoding="utf-8-sig", newline="") as opened:
-        begins_with = opened.read(1)
+        begins_with = next((line.lstrip() for line in opened if line.strip()), "")
         opened.seek(0)
-        read = _mooncake if begins_with == "{" else _azure
+        read = _mooncake if begins_with.startswith("{") else _azure
         entries = sorted(read(opened), key=lambda entry: entry.at_s)
     if not entries:
         raise ValueError(f"{file} has no requests")
@@ -51,15 +55,17 @@ def read_trace(file: Path) -> tuple[TraceEntry, ...]:
 
 def _azure(lines: Iterator[str]) -> Iterator[TraceEntry]:
     rows = csv.DictReader(lines)
+    while rows.fieldnames == []:  # a blank line, which is read as names, and is to be read over
+        rows.fieldnames = None
     missing = [name for name in _AZURE if name not in (rows.fieldnames or ())]
     if missing:
         raise ValueError(f"is not a trace: neither Mooncake's JSON lines nor CSV with {_AZURE}")
-    for number, row in enumerate(rows, start=2):
+    for row in rows:
         try:
             at, prompt, output = (row[name] for name in _AZURE)
-            yield TraceEntry(_timestamp_s(at), max(1, int(prompt)), max(1, int(output)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"line {number}: {error}") from None
+            yield TraceEntry(_timestamp_s(at), _num_tokens(prompt), _num_tokens(output))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"line {rows.line_num}: {error}") from None
 
 
 def _timestamp_s(text: str) -> float:
@@ -74,14 +80,29 @@ def _mooncake(lines: Iterator[str]) -> Iterator[TraceEntry]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-            yield TraceEntry(
-                entry["timestamp"] / 1e3,
-                max(1, int(entry["input_length"])),
-                max(1, int(entry["output_length"])),
-                tuple(entry.get("hash_ids", ())),
-            )
+            yield _mooncake_entry(json.loads(line))
         except KeyError as error:
             raise ValueError(f"line {number}: has no {error}") from None
-        except (TypeError, ValueError) as error:
+        except RecursionError:
+            raise ValueError(f"line {number}: is nested too deeply") from None
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"line {number}: {error}") from None
+
+
+def _mooncake_entry(found: Mapping[str, Any]) -> TraceEntry:
+    at_s = found["timestamp"] / 1e3
+    if not math.isfinite(at_s):
+        raise ValueError(f"timestamp must be a finite number, not {found['timestamp']}")
+    num_prompt_tokens = _num_tokens(found["input_length"])
+    blocks = tuple(found.get("hash_ids", ()))
+    most = len(blocks) * MOONCAKE_BLOCK_TOKENS
+    if blocks and num_prompt_tokens > most:
+        raise ValueError(f"hash_ids has the blocks of {most} tokens, of {num_prompt_tokens}")
+    return TraceEntry(at_s, num_prompt_tokens, _num_tokens(found["output_length"]), blocks)
+
+
+def _num_tokens(found: str | float) -> int:
+    number = int(found)
+    if number > LONGEST:
+        raise ValueError(f"{number} tokens are more than {LONGEST}")
+    return max(1, number)
