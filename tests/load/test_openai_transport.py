@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import sys
 from collections.abc import AsyncIterator
@@ -331,6 +332,11 @@ async def test_a_list_without_models_is_a_failure(server, body):
 
 
 async def test_a_server_that_is_not_there_is_named(server):
+    named = server.url.replace("://", "://me:s3cret@")
+    server.listed = []
+    with pytest.raises(RequestFailed, match=re.escape("://***@127.0.0.1")):
+        async with OpenAiDoor(named).open() as transport:
+            await transport.served()
     with pytest.raises(RequestFailed, match=r"127\.0\.0\.1:1: ") as failed:
         async with OpenAiDoor("http://127.0.0.1:1").open() as transport:
             await transport.served()

@@ -286,6 +286,20 @@ def test_a_file_that_cannot_be_written_costs_neither_the_others_nor_what_is_show
     assert "answered" in done.stdout
 
 
+@pytest.mark.parametrize("url", ["http://me:s3cret@127.0.0.1:1/v1", "http://me:s3cret@a@b:1"])
+def test_a_password_in_a_url_is_in_no_report_and_no_message(monkeypatch, tmp_path, url):
+    files = tmp_path / "run.json", tmp_path / "run.html"
+    asked = ("--openai", url, "--json", files[0], "--html", files[1])
+    monkeypatch.setattr(sys, "argv", ["load", "run", f"--openai={url}", "--openai", url])
+    done = run_with(monkeypatch, *asked)
+    assert done.exit_code == 0, done.output
+    setting = json.loads(files[0].read_text())["setting"]
+    assert setting["command"].count("://***@") == 2
+    assert setting["server"].startswith("OpenAI http://***@")
+    for text in (done.output, *(file.read_text() for file in files)):
+        assert "s3cret" not in text
+
+
 @pytest.mark.parametrize("option", ["--json", "--html", "--csv"])
 def test_a_folder_or_a_file_that_may_not_be_written_is_refused_before_a_run(
     monkeypatch, tmp_path, option

@@ -28,6 +28,7 @@ from specmesh.load.results.report import Point, RunReport, RunSetting, SearchRep
 from specmesh.load.runs.conduct import NO_STRATEGIES, FinishedRun, RunPlan, conduct
 from specmesh.load.runs.live import LiveView
 from specmesh.load.runs.servers import CannotScrape
+from specmesh.load.transports.masking import masked
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
@@ -119,7 +120,7 @@ class RunSession:
         ``plan`` is the one of ``FinishedRun``, which names the model.
         """
         return RunSetting(
-            command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
+            command=shlex.join(["specmesh", "load", *map(masked, sys.argv[1:])]),
             server=plan.door.description,
             model=plan.door.model,
             chat=plan.door.chat,

@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from specmesh.load.transports.masking import masked
 from specmesh.load.transports.mesh_transport import messages
 from specmesh.load.transports.openai_events import StreamedAnswer, count, failed, parsed
 from specmesh.load.transports.transport import (
@@ -51,7 +52,7 @@ class OpenAiDoor:
     @property
     def description(self) -> str:
         """Return a name such as ``OpenAI http://127.0.0.1:8000/v1/completions``."""
-        return f"OpenAI {self.endpoint}"
+        return f"OpenAI {masked(self.endpoint)}"
 
     @property
     def base(self) -> str:
@@ -121,11 +122,12 @@ class OpenAiTransport:
                 listed = (await response.json())["data"]
                 found = {str(model["id"]): model for model in listed}
         except (TimeoutError, LookupError, TypeError, ValueError) as error:
-            raise RequestFailed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
+            why = f"{masked(url)}: {type(error).__name__}: {error}"
+            raise RequestFailed("CONNECTION", why) from error
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         if not found:
-            raise RequestFailed("UNAVAILABLE", f"{url}: the server lists no model")
+            raise RequestFailed("UNAVAILABLE", f"{masked(url)}: the server lists no model")
         model = self._door.model or next(iter(found))
         return Served(model, any("specmesh" in each for each in found.values()))
 
