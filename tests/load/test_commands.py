@@ -213,6 +213,9 @@ def test_two_runs_are_compared(stub, tmp_path):
     assert {each["metric"] for each in listed} == {"ttft_ms", "tpot_ms", "e2e_ms"}
 
 
+TWICE = ("--rename", "seed=a", "--rename")
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [
@@ -238,6 +241,22 @@ def test_two_runs_are_compared(stub, tmp_path):
         (
             ("run", "--rate", "1", "--openai", "http://a", "--rename", "seed"),
             *(2, "'seed' is not NAME=OTHER"),
+        ),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", "--rename", "max_tokens=seed"),
+            *(2, "'seed' is the name of another parameter"),
+        ),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", "--rename", "seed=temperature"),
+            *(2, "'temperature' is the name of another parameter"),
+        ),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", *TWICE, "max_tokens=a"),
+            *(2, "'a' is the name of another parameter"),
+        ),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", *TWICE, "seed=b"),
+            *(2, "'seed' is given two names"),
         ),
         (("run", "--rate", "1", "--mix", "1", "--strategy", "dsi"), 2, "it excludes --strategy"),
         (("search", "--from", "1"), 2, "a search requires the objectives"),

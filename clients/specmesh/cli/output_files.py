@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import typer
@@ -26,6 +28,14 @@ def check_writable(file: Path | None, option: str | None = None) -> None:
     else:
         return
     raise typer.BadParameter(why, param_hint=option)
+
+
+def check_different(files: Mapping[str, Path | None]) -> None:
+    """Raise BadParameter if two of the options name one file, of which only one would be left."""
+    given = [(option, file.resolve()) for option, file in files.items() if file is not None]
+    for (first, file), (second, other) in combinations(given, 2):
+        if file == other:
+            raise typer.BadParameter(f"it is the file of {first}, too", param_hint=second)
 
 
 def writable(file: Path | None) -> Path | None:

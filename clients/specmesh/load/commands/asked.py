@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from specmesh.load.commands.pattern import ArrivalPattern
 from specmesh.load.commands.request_options import LoadRequestOptions
 from specmesh.load.runs.conduct import RunPlan
 from specmesh.load.transports.mesh_transport import MeshDoor
-from specmesh.load.transports.openai_parameters import OPTIONAL
+from specmesh.load.transports.openai_parameters import OPTIONAL, SENT
 from specmesh.load.transports.openai_transport import OpenAiDoor
 from specmesh.load.transports.transport import ServerAddress
 from specmesh.load.workload.arrivals import (
@@ -193,7 +193,7 @@ def _door(asked: LoadOptions) -> ServerAddress:
         token,
         credentials.tls_ca,
         frozenset(_optional(name, "--leave-out") for name in server.leave_out or ()),
-        dict(_renaming(each) for each in server.rename or ()),
+        _renamed(server.rename or ()),
     )
 
 
@@ -203,11 +203,19 @@ def _optional(name: str, option: str) -> str:
     return name
 
 
-def _renaming(given: str) -> tuple[str, str]:
-    name, _, other = given.partition("=")
-    if not other:
-        raise typer.BadParameter(f"{given!r} is not NAME=OTHER", param_hint="--rename")
-    return _optional(name, "--rename"), other
+def _renamed(renamings: Sequence[str]) -> dict[str, str]:
+    hint = "--rename"
+    found: dict[str, str] = {}
+    for each in renamings:
+        name, _, other = each.partition("=")
+        if not other:
+            raise typer.BadParameter(f"{each!r} is not NAME=OTHER", param_hint=hint)
+        if other in SENT or other in found.values():
+            raise typer.BadParameter(f"{other!r} is the name of another parameter", param_hint=hint)
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given two names", param_hint=hint)
+        found[_optional(name, hint)] = other
+    return found
 
 
 def _read(read: Callable[[Path], R], file: Path, option: str) -> R:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.output_files import check_writable
+from specmesh.cli.output_files import check_different, check_writable
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
@@ -49,6 +49,7 @@ def run(
     plan = plan_of(asked, rate)
     session = RunSession(asked.results)
     check_writable(csv, "--csv")
+    check_different({"--json": asked.results.json_, "--html": asked.results.html, "--csv": csv})
 
     async def work() -> int:
         done = await session.run(plan, plan.door.description)

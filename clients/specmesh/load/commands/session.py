@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.output_files import STANDARD_OUTPUT, check_writable
+from specmesh.cli.output_files import STANDARD_OUTPUT, check_different, check_writable
 from specmesh.cli.runner import explain
 from specmesh.client import SpecmeshError
 from specmesh.load.commands.options import ResultOptions
@@ -51,6 +51,7 @@ class RunSession:
         json_file, html_file = results.json_, results.html
         check_writable(json_file, "--json")
         check_writable(html_file, "--html")
+        check_different({"--json": json_file, "--html": html_file})
         self._json_file = json_file
         self._html_file = html_file
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
