@@ -119,6 +119,18 @@ async def test_a_gap_is_one_of_chunks_and_as_many_of_tokens_as_came_with_the_nex
     assert chunks.token_gaps.mean() == pytest.approx(chunks.gaps.mean() / 3, rel=0.01)
 
 
+async def test_chunks_of_what_is_cancelled_or_fails_count_too():
+    async def answer(call, heard):
+        for text in ("a", "b", "c"):
+            if not heard(1, text):
+                return
+        raise RequestFailed("GONE", "gone")
+
+    for changed in ({}, {"cancelled_share": 1.0, "cancelled_after": ConstantLength(3)}):
+        found = await chunks_of(workload(**changed), FakeTransport(answer))
+        assert (found.gaps.count, found.sizes) == (3 * 2, {1: 3 * 3})
+
+
 async def test_a_server_that_does_not_count_has_no_gaps_of_tokens():
     async def answer(call, heard):
         heard(None, "a")

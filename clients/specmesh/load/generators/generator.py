@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Chunks:
-    """Statistics of the chunks of measured answers."""
+    """Statistics of the chunks of measured requests, also of cancelled and failed ones."""
 
     gaps: Histogram = field(default_factory=Histogram)
-    """Time from one chunk of an answer to the next."""
+    """Time from one chunk of a request to the next."""
     token_gaps: Histogram = field(default_factory=Histogram)
     """The same, divided by the number of tokens of the later chunk; empty if the server does not
     count tokens."""

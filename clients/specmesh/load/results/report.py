@@ -199,7 +199,8 @@ class Result:
     throughput: Throughput
     latency: ReportedLatencies
     inter_chunk_ms: LatencyDistribution | None
-    """Time from one chunk of an answer to the next: inter-token latency as vLLM defines it."""
+    """Time from one chunk of a request to the next, also of those that were cancelled or failed:
+    inter-token latency as vLLM defines it."""
     inter_token_ms: LatencyDistribution | None
     """The same, divided by the tokens of the later chunk, each of which counts: inter-token latency
     as SGLang defines it. None if the server does not count tokens."""
