@@ -9,6 +9,7 @@ import pytest
 from tests.devices import device
 from transformers import (
     AutoTokenizer,
+    DiffLlamaConfig,
     GPTJConfig,
     LlamaConfig,
     MistralConfig,
@@ -187,6 +188,13 @@ def test_model_whose_attention_is_not_told_of_the_batch_is_refused(tmp_path, sav
     with pytest.raises(
         ModelNotLoadable, match=r"Nemotron.* does not work with specmesh.s attention"
     ):
+        load(tmp_path)
+
+
+def test_model_that_stores_other_values_than_it_attends_to_is_refused(tmp_path, save_tiny):
+    """It attends twice in a layer, so only the values of the second time stay stored."""
+    save_tiny(tmp_path, DiffLlamaConfig(**TINY | {"num_key_value_heads": 2}))
+    with pytest.raises(ModelNotLoadable, match=r"DiffLlama.* computes different logits"):
         load(tmp_path)
 
 

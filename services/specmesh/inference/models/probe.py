@@ -3,9 +3,10 @@
 A model may give its attention arguments that ours ignores (a cap on scores, sinks), mask by its own
 rule, not pass our arguments on to its attention, mix adjacent tokens of a batch, or choose the
 position encoding of all tokens by the farthest position. Such a model must not be served. The check
-compares logits, not names, in forward passes like those in service: a token alone, and a tree
-beside another session. There is only time for a few tokens. Far into a context, the check covers
-one position: the end of the context, where it puts the other session.
+compares logits, not names, in forward passes like those in service: a token alone, and beside
+another session a prefix, then a tree that reads the prefix's KV. There is only time for a few
+tokens. Far into a context, the check covers one position: the end of the context, where it puts the
+other session.
 """
 
 from __future__ import annotations
@@ -95,29 +96,39 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
 
 
 def _logits_beside(config: Any, served: _Served) -> list[Logits]:
-    """Return the logits of one session in three batches: beside another session, beside one with
-    other tokens, and beside the first at the end of the context, attending to nothing before it.
-    Before them come those of its first token alone, for which there may be other kernels."""
+    """Return the logits of one session beside three neighbours: another session, one with other
+    tokens, and the first at the end of the context, attending to nothing before it. Before them
+    come those of its first token alone, for which there may be other kernels."""
     prefix, tree = _session(config)
     start = served.open(prefix[:1], Cancellation(), 0)
-    alone = np.asarray(served.compute(served.pack([start.plan(EMPTY, 1)], ())))
+    # A copy, since the next forward pass may write into its place.
+    alone = np.array(served.compute(served.pack([start.plan(EMPTY, 1)], ())))
     start.release()
     session = served.open(prefix, Cancellation(), len(tree))
-    part = session.plan(tree, len(prefix))
+    parts = [session.plan(EMPTY, len(prefix))]
+    if len(tree):  # there is none if the context is that short
+        session.advance(parts[0], EMPTY)
+        # A forward of its own: only what reads the KV tells whether it was stored right.
+        parts.append(session.plan(tree, 0))
     tokens = [_tokens(config, first, _NEIGHBOUR_TOKENS) for first in (100, 200)]
     beside = served.open(tokens[0], Cancellation(), 0)
     near = beside.plan(EMPTY, len(tokens[0]))
     end = range(config.max_position_embeddings)[-len(tokens[0]) :]
     neighbours = [near, replace(near, token_ids=tokens[1]), replace(near, positions=end)]
-    # The session's tokens come second, so their index in the row differs from their position.
-    batches = [served.pack([each, part], ()) for each in neighbours]
     logits = [
-        np.concatenate([alone, np.asarray(served.compute(batch))[len(near.rows) :]])
-        for batch in batches
+        np.concatenate([alone, *(_rows_beside(each, part, served) for part in parts)])
+        for each in neighbours
     ]
     for sequence in (session, beside):
         sequence.release()
     return logits
+
+
+def _rows_beside(neighbour: BatchPart, part: BatchPart, served: _Served) -> Logits:
+    """Return the logits of ``part``, which comes second, so that the index of its tokens in the row
+    differs from their position."""
+    logits = served.compute(served.pack([neighbour, part], ()))
+    return np.array(logits)[len(neighbour.rows) :]
 
 
 def _session(config: Any) -> tuple[list[int], TokenTree]:
