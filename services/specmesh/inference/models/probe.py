@@ -54,13 +54,20 @@ def plain_logits(name: str, model: Any) -> Logits:
     """Return the logits of transformers' unchanged ``model`` for two short texts: ``[2, tokens,
     vocab]``.
 
-    Raises ``ModelNotLoadable`` if it cannot compute them.
+    Raises ``ModelNotLoadable`` if it cannot compute them, or no token of a text would be the
+    likeliest. Logits of −inf are left alone: a model may rule tokens out.
     """
     tokens = torch.tensor(texts(model.config), device=model.device)
     try:
         logits: Logits = model(input_ids=tokens, use_cache=False).logits.float().cpu().numpy()
     except Exception as error:
         raise ModelNotLoadable(f"{name!r} fails to compute: {error}") from error
+    if not np.isfinite(logits.max(axis=-1)).all():  # the maximum of a row with NaN is NaN
+        dtype = str(model.dtype).removeprefix("torch.")
+        advice = "; try --dtype bfloat16, which has a wider range" * (dtype == "float16")
+        raise ModelNotLoadable(
+            f"{name!r} computes logits in {dtype} that are NaN or infinite{advice}"
+        )
     return logits
 
 
@@ -73,7 +80,7 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
     who = f"{name!r}: {type(model).__name__}"
     one, other = plain
     expected = np.concatenate([one[:1], one[_PREFIX_TOKENS - 1 :], other[_COMMON_TOKENS:]])
-    known = np.isfinite(expected)  # float16 overflows easily
+    known = np.isfinite(expected)  # −inf less −inf is no number
     try:
         rows, others, far = (each[known] for each in _logits_beside(model.config, served))
     except Exception as error:
