@@ -31,8 +31,9 @@ from transformers import (
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation, ModelDescription, ModelNotLoadable
 from specmesh.inference.models import generation_config
-from specmesh.inference.models.generation_config import asked_in_vain
+from specmesh.inference.models.generation_config import asked_in_vain, sampling_defaults
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.v1.sampling_pb2 import SamplingParameters
 
 DOCS = Path(__file__).parents[2] / "docs/models.md"
 WEIGHTS = "model.safetensors"
@@ -320,6 +321,19 @@ def test_recommended_sampling_parameters_are_described(copy):
     change_json(copy / "generation_config.json", **asked)
     expected = {"temperature": 0.6, "top_k": 20, "min_p": 0.05}
     assert described(copy).generation_defaults == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("20.0", 20), ("20.5", None), ("1e400", None), (f"{1 << 32}", None), ("true", None)],
+)
+def test_a_recommended_top_k_is_what_a_request_can_hold_or_only_told(value, expected):
+    settings = json.loads(f'{{"top_k": {value}}}')
+    found = sampling_defaults(settings)
+    assert found == ({} if expected is None else {"top_k": expected})
+    assert SamplingParameters(**found).top_k == (expected or 0)
+    (told,) = asked_in_vain(settings)
+    assert told.startswith("top_k=")
 
 
 def test_what_an_old_model_asks_for_in_its_config_is_told_too(copy):

@@ -141,12 +141,22 @@ def sampling_defaults(settings: Mapping[str, object]) -> dict[str, float]:
     without those that change nothing or that no request may have."""
     found: dict[str, float] = {}
     for name in sorted(settings.keys() & DEFAULTS):
-        value = settings[name]
-        if isinstance(value, int | float) and value not in _NEUTRAL[name]:
+        value = _number(name, settings[name])
+        if value is not None and value not in _NEUTRAL[name]:
             with suppress(InvalidField, TypeError, OverflowError):
                 Sampling(**{name: value})  # type: ignore[arg-type]
                 found[name] = value
     return found
+
+
+def _number(name: str, value: object) -> float | None:
+    """Return ``value`` as a request's field ``name`` holds it; None if that field can't."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if name != "top_k":
+        return value
+    # Authors write 20.0 as well as 20, and the field holds 32 bits.
+    return int(value) if 0 <= value < 1 << 32 and int(value) == value else None
 
 
 def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
