@@ -58,6 +58,19 @@ def test_model_describes_itself(folders, architecture):
     assert '"<eos>"' in description.tokenizer_json
 
 
+@pytest.mark.parametrize(
+    ("inside", "name"),
+    [("llama", "."), ("llama", "./"), ("llama/more", ".."), ("", "llama"), ("", "latest")],
+)
+def test_a_model_is_called_after_its_folder_wherever_one_stands(
+    tmp_path, folders, monkeypatch, inside, name
+):
+    (shutil.copytree(folders["llama"], tmp_path / "llama") / "more").mkdir()
+    (tmp_path / "latest").symlink_to("llama")
+    monkeypatch.chdir(tmp_path / inside)
+    assert load(name).description.name == (name if name == "latest" else "llama")
+
+
 def test_what_training_left_in_the_tokenizers_file_is_not_sent(tmp_path, folders):
     folder = shutil.copytree(folders["llama"], tmp_path / "trained")
     tokenizer = AutoTokenizer.from_pretrained(folder)

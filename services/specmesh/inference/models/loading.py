@@ -31,7 +31,7 @@ from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.serving.process.logging import take_over
-from specmesh.serving.templates.model_names import check_model
+from specmesh.serving.templates.model_names import check_model, short_name
 from specmesh.serving.templates.tokenizers import for_whole_texts
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class ModelFiles:
         config = self.text_config
         file = cached_file(self.name, CONFIG_NAME, revision=self.revision)
         return ModelDescription(
-            name=Path(self.name).name if Path(self.name).exists() else self.name,
+            name=short_name(self.name),
             vocab_size=config.vocab_size,
             context_tokens=config.max_position_embeddings,
             end_of_text_ids=self.generation.end_ids,

@@ -1,10 +1,12 @@
-"""Cheap checks of a model's name, before anything is loaded or downloaded.
+"""What a model is called by its folder, and cheap checks of that, before anything is loaded or
+downloaded.
 
-Each function raises ValueError, with a message that is complete without an option's name.
+Each check raises ValueError, with a message that is complete without an option's name.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +14,14 @@ from pathlib import Path
 _CONFIG = "config.json"
 _NUM_PARTS_OF_AN_ID = 2
 """A Hugging Face id is OWNER/NAME, or NAME alone for a few old models."""
+
+
+def short_name(name: str) -> str:
+    """Return the last part of a folder's path, or a Hugging Face id as it is."""
+    if not Path(name).exists():
+        return name
+    # Path.resolve would follow a link, whose own name may be the one that lasts.
+    return Path(os.path.abspath(name)).name
 
 
 def check_model(name: str) -> None:

@@ -20,6 +20,7 @@ from specmesh.inference.models.heads.seen import Seen
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import LoadedModel, read_model
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.serving.templates.model_names import short_name
 from specmesh.training.drafter import Lesson
 from specmesh.training.heads.eagle3 import Eagle3Trainee, eagle3_config
 from specmesh.training.heads.generations import GenerationPlan, write_shard
@@ -98,7 +99,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     target, digests = _read_target(plan.target)
     plan = plan.within(target.text_config.max_position_embeddings)
     # Named after the weights, so that a target that is trained further gets new texts.
-    work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
+    work = plan.work / f"{Path(short_name(plan.target)).name}-{digests['float32'][:12]}-{plan.seed}"
     texts, written = _texts(plan, target, work, console)
     guessed = _most_frequent(written, plan.num_guessed, target.text_config.vocab_size)
     torch.manual_seed(plan.seed)
@@ -133,7 +134,7 @@ def _trainee(
         config = eagle3_config(
             target, num_guessed=num_guessed, inner_size=plan.inner_size, max_depth=plan.max_depth
         )
-        identity = HeadsTarget(_name_of(plan.target), (type(target).__name__,), digests)
+        identity = HeadsTarget(short_name(plan.target), (type(target).__name__,), digests)
         return Eagle3Trainee(config, target, identity, guessed)
     ends = TargetEnds(target)
     inner_size = plan.inner_size or 2 * ends.hidden_size
@@ -147,11 +148,6 @@ def _trainee(
         max_depth=plan.max_depth,
     )
     return StatelessTrainee(stateless, target, guessed)
-
-
-def _name_of(target: str) -> str:
-    """Return a folder's last part, or a Hugging Face id as it is."""
-    return Path(target).name if Path(target).exists() else target
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
