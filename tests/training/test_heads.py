@@ -180,8 +180,9 @@ def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monk
     [
         {"generations": GenerationPlan(3, rows=3, row_tokens=24, prompt_tokens=8)},
         {"batch_sequences": 1},
+        {"steps": 14},
     ],
-    ids=["shards", "sequences"],
+    ids=["shards", "sequences", "steps"],
 )
 def test_a_run_with_other_options_has_checkpoints_of_its_own(plan, tmp_path, change):
     run(plan, SILENT)

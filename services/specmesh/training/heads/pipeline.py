@@ -106,7 +106,6 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     trainee = _trainee(plan, target.model, digests, guessed)
     checkpoints = work / f"{trainee.name}-{_digest(plan, guessed)}"
     both = _mixture(texts.training, written)
-    done = 0
     lessons = EAGLE3_LESSONS if plan.kind == "eagle3" else LESSONS
     for number, lesson in enumerate(lessons, start=1):
         schedule = _schedule(plan, lesson, number)
@@ -114,12 +113,9 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
             trainee.start(sample_batch(both, schedule, 0))
         depth = min(plan.max_depth, lesson.unrolled or plan.max_depth)
         loss = _loss(trainee, depth, lesson.tv_share)
-        # Named after the steps before, so that a longer first lesson gets a new second one.
-        checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
-        steps = optimise(trainee.network, loss, both, schedule, checkpoint)
+        steps = optimise(trainee.network, loss, both, schedule, checkpoints / f"{lesson.name}.pt")
         name = f"{plan.kind}: {lesson.name}"
         watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
-        done += schedule.steps
     trainee.save(plan.output)
     return measure(trainee, texts.held_out, plan.max_depth, plan.sequence_tokens)
 
@@ -210,10 +206,11 @@ def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | Non
 
 def _digest(plan: HeadsPlan, guessed: Tensor | None) -> str:
     """Return what tells checkpoints apart: the tokens that are guessed, in whose order the output
-    layer has its rows, and what is trained on in which batches."""
+    layer has its rows, and what is trained on, in which batches and in how many steps, on which the
+    learning rates depend."""
     shape = (plan.max_depth, plan.generations.shards, plan.batch_sequences, plan.sequence_tokens)
     ids = None if guessed is None else guessed.tolist()
-    return hashlib.sha256(repr((shape, ids)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((shape, plan.steps, ids)).encode()).hexdigest()[:12]
 
 
 def _mixture(training: Tokens, written: Tokens) -> Tokens:
