@@ -58,6 +58,9 @@ def test_pair_is_trained_and_measured_and_a_second_run_trains_nothing(plan, monk
     card = (plan.output / "README.md").read_text()
     assert f"{found.held_out.alpha:.3f}" in card
     assert f"{found.target.nats_per_token:.3f}" in card
+    assert "The Python files of the folder `sources`: " in card
+    assert "standard library" not in card
+    assert "Python Software Foundation" not in card
     _check_exported_folder(plan.output / TARGET)
     _check_exported_folder(plan.output / DRAFTER)
     _check_prompts_are_held_out(plan)

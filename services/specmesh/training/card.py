@@ -18,8 +18,10 @@ from specmesh.training.heldout import NUM_PROMPTS
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The origin of the weights."""
+    """The origin of the weights. ``corpus`` is the name of the folder with the source files, empty
+    for the standard library of ``python``."""
 
+    corpus: str
     python: str
     training_files: int
     held_out_files: int
@@ -55,8 +57,7 @@ tokens. They load through `AutoModelForCausalLM` and `AutoTokenizer`.
 
 ## Data
 
-The standard library of Python {provenance.python}, its tests included, without third-party
-packages: {provenance.training_files:,} files to train on
+{_origin(provenance)}: {provenance.training_files:,} files to train on
 ({provenance.training_tokens:,} tokens), {provenance.held_out_files} held out
 ({provenance.held_out_tokens:,} tokens). The split is by a hash of the file's name; files
 that share over a twentieth of their four-line runs with others are never held out.
@@ -64,12 +65,12 @@ that share over a twentieth of their four-line runs with others are never held o
 files with their digests. Neither model, nor the tokenizer, has seen them. The prompts in
 `heldout_prompts.json` are cut from them.
 
-The source is under the Python Software Foundation License Version 2, copyright Python
-Software Foundation; the prompts are excerpts from it under that licence.
+{_licence(provenance)}
 
 ## Training
 
-`python -m specmesh.training` makes the pair again, offline, on a CPU. The target has
+`python -m specmesh.training{" --corpus FOLDER" * bool(provenance.corpus)}` \
+makes the pair again, offline, on a CPU. The target has
 {provenance.target_steps:,} steps of 8,192 tokens. The drafter has
 {provenance.drafter_steps:,}: plain language modelling, then forward KL from the target, then
 mostly total variation (acceptance is 1 - TV), the last two on training text and on the
@@ -79,12 +80,34 @@ numbers, not the same bits.
 {_acceptance(evaluation)}
 ## Limits
 
-A toy-sized code model. It writes text shaped like the Python standard library: locally
+A toy-sized code model. It writes text shaped like {_likeness(provenance)}: locally
 plausible, often wrong, and in greedy decoding it soon repeats itself, which also makes
 greedy text easy to draft. It knows no language but Python, follows no instructions, and
 is not for use as a code assistant. It may recite its training text. Acceptance with
 another pair, or on other text, says nothing about these numbers, nor they about it.
 """
+
+
+def _origin(provenance: Provenance) -> str:
+    if provenance.corpus:
+        return f"The Python files of the folder `{provenance.corpus}`"
+    return f"""\
+The standard library of Python {provenance.python}, its tests included, without third-party
+packages"""
+
+
+def _licence(provenance: Provenance) -> str:
+    """Return what is known of the licence of the source: nothing of a corpus of the user's own."""
+    if provenance.corpus:
+        return """\
+The prompts are excerpts from these files. The training script knows nothing of their licence."""
+    return """\
+The source is under the Python Software Foundation License Version 2, copyright Python
+Software Foundation; the prompts are excerpts from it under that licence."""
+
+
+def _likeness(provenance: Provenance) -> str:
+    return "the files of its corpus" if provenance.corpus else "the Python standard library"
 
 
 def _acceptance(evaluation: Evaluation) -> str:

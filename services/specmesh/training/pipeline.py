@@ -19,6 +19,7 @@ from transformers import LlamaForCausalLM
 
 from specmesh.models import DRAFTER, TARGET, Prompt, corpus
 from specmesh.models.corpus import Corpus, SourceFile
+from specmesh.serving.templates.model_names import short_name
 from specmesh.training.card import Provenance, card
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
@@ -84,7 +85,9 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
     evaluation = _measure(plan.output, data, prompts[:NUM_PROMPTS], console)
     _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in prompts])
     _write_json(plan.output / "held_out_files.json", _digests(data.corpus.held_out))
+    is_library = plan.sources.resolve() == corpus.standard_library().resolve()
     provenance = Provenance(
+        corpus="" if is_library else short_name(str(plan.sources)),
         python=platform.python_version(),
         training_files=len(data.corpus.training),
         held_out_files=len(data.corpus.held_out),
