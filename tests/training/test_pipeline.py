@@ -14,7 +14,7 @@ from specmesh.training import drafter as drafter_module
 from specmesh.training import pipeline
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 from specmesh.training.optimise import Schedule
-from specmesh.training.pipeline import CorpusEmptyError, TrainingPlan, WorkFolderError, run
+from specmesh.training.pipeline import CorpusTooSmallError, TrainingPlan, WorkFolderError, run
 from specmesh.training.samples import SamplePlan
 
 
@@ -138,6 +138,24 @@ def test_corpus_without_files_is_refused_before_anything_is_written(plan, tmp_pa
     folder.mkdir()
     for name in files:
         (folder / name).write_text("x = 1\n")
-    with pytest.raises(CorpusEmptyError, match=f"no Python files to {purpose}"):
+    with pytest.raises(CorpusTooSmallError, match=f"no Python files to {purpose}"):
         run(replace(plan, sources=folder), Console(file=io.StringIO()))
     assert not plan.work.exists()
+
+
+def test_corpus_with_too_few_tokens_is_refused_and_may_grow(plan, monkeypatch):
+    silent = Console(file=io.StringIO())
+    with monkeypatch.context() as longer:
+        longer.setattr(pipeline, "Schedule", lambda steps: Schedule(steps, sequence_tokens=10**9))
+        with pytest.raises(CorpusTooSmallError, match=r"\d+ tokens to train on, fewer than 10+1$"):
+            run(plan, silent)
+    (plan.sources / "another.py").write_text("x = 1\n")
+    pipeline.prepare(plan, silent)
+
+
+def test_corpus_with_too_few_prompts_is_refused(plan):
+    for number, file in enumerate(split(read_sources(plan.sources)).held_out):
+        lines = (f"x{number} = {line}" for line in range(9))
+        (plan.sources / file.path).write_text("\n".join(lines))
+    with pytest.raises(CorpusTooSmallError, match="have 0 prompts of 64 to 160 tokens, fewer than"):
+        run(plan, Console(file=io.StringIO()))

@@ -62,7 +62,7 @@ def pair(
     if context.invoked_subcommand is not None:
         return
     # Imported here, so that --help does not wait for them.
-    from specmesh.training.pipeline import CorpusEmptyError, TrainingPlan, WorkFolderError, run
+    from specmesh.training.pipeline import CorpusTooSmallError, TrainingPlan, WorkFolderError, run
     from specmesh.training.samples import SamplePlan
 
     console = _prepare(threads)
@@ -75,7 +75,7 @@ def pair(
         samples=SamplePlan(sample_shards, seed=seed),
         seed=seed,
     )
-    with _refusals(console, CorpusEmptyError, WorkFolderError):
+    with _refusals(console, CorpusTooSmallError, WorkFolderError):
         found = run(plan, console)
     console.print(
         f"held-out loss: target {found.target.nats_per_token:.3f}, "

@@ -26,8 +26,7 @@ def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Pr
     order of their paths.
 
     A prompt begins with a line that is not blank and stops at the end of a statement inside a
-    block, before the line break: the break and the next line's indentation share a token. Raises
-    ValueError if there are fewer than ``NUM_PROMPTS``.
+    block, before the line break: the break and the next line's indentation share a token.
     """
     found: dict[str, Prompt] = {}
     cuts = {file.path: _cuts(file, tokenizer) for file in files}
@@ -41,8 +40,6 @@ def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Pr
             elif len(found) < MOST_PROMPTS:
                 found.setdefault(text, Prompt(file.path, file.sha256, text))
     prompts = list(found.values())
-    if len(prompts) < NUM_PROMPTS:
-        raise ValueError(f"the held-out files have only {len(prompts)} of {NUM_PROMPTS} prompts")
     first = sorted(prompts[:NUM_PROMPTS], key=lambda prompt: prompt.path)
     return [*first, *prompts[NUM_PROMPTS:]]
 

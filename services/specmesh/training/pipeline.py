@@ -24,7 +24,7 @@ from specmesh.training.card import Provenance, card
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
 from specmesh.training.export import export
-from specmesh.training.heldout import NUM_PROMPTS, choose_prompts
+from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS, choose_prompts
 from specmesh.training.optimise import Schedule, optimise
 from specmesh.training.pair import build, language_loss
 from specmesh.training.progress import Stage, watch
@@ -36,8 +36,8 @@ class WorkFolderError(ValueError):
     """The work folder holds a run over other source files."""
 
 
-class CorpusEmptyError(ValueError):
-    """The corpus has no files to train on, or none to hold out."""
+class CorpusTooSmallError(ValueError):
+    """The corpus has too little to train on, or to hold out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +55,21 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The corpus as text and as tokens."""
+    """The corpus as text and as tokens, and prompts from its held-out files."""
 
     corpus: Corpus
     tokenizer: Tokenizer
     training: Tokens
     held_out: Tokens
+    prompts: list[Prompt]
 
 
 def run(plan: TrainingPlan, console: Console) -> Evaluation:
     """Run all stages; write both models, the prompts, the held-out manifest and the card.
 
-    Raises CorpusEmptyError, and WorkFolderError if the work folder was begun with other files.
+    Raises CorpusTooSmallError, and WorkFolderError if the work folder was begun with other files.
     """
     data = prepare(plan, console)
-    prompts = choose_prompts(data.corpus.held_out, data.tokenizer)
     target = _train_target(plan, data.training, console)
     export(target, data.tokenizer, plan.output / TARGET)
     curriculum = Curriculum(
@@ -82,8 +82,8 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
     teacher = _load(plan.output / TARGET, torch.bfloat16)
     drafter = train_drafter(teacher, data.training, curriculum, console)
     export(drafter, data.tokenizer, plan.output / DRAFTER)
-    evaluation = _measure(plan.output, data, prompts[:NUM_PROMPTS], console)
-    _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in prompts])
+    evaluation = _measure(plan.output, data, data.prompts[:NUM_PROMPTS], console)
+    _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in data.prompts])
     _write_json(plan.output / "held_out_files.json", _digests(data.corpus.held_out))
     is_library = plan.sources.resolve() == corpus.standard_library().resolve()
     provenance = Provenance(
@@ -107,7 +107,7 @@ def prepare(plan: TrainingPlan, console: Console) -> Data:
     files = corpus.split(corpus.read_sources(plan.sources))
     for purpose, part in (("to train on", files.training), ("to hold out", files.held_out)):
         if not part:
-            raise CorpusEmptyError(f"{plan.sources} holds no Python files {purpose}")
+            raise CorpusTooSmallError(f"{plan.sources} holds no Python files {purpose}")
     manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
     record = plan.work / "corpus.json"
     if not record.exists():
@@ -117,17 +117,36 @@ def prepare(plan: TrainingPlan, console: Console) -> Data:
         tokenizer.save(str(plan.work / "tokenizer.json"))
         np.save(plan.work / "training.npy", encode(tokenizer, files.training))
         np.save(plan.work / "held_out.npy", encode(tokenizer, files.held_out))
-        _write_json(record, manifest)  # last: if it exists, so do the other files
     elif json.loads(record.read_text(encoding="utf-8")) != manifest:
         raise WorkFolderError(
             f"{plan.work} was begun with files other than those in {plan.sources}"
         )
-    return Data(
+    tokenizer = Tokenizer.from_file(str(plan.work / "tokenizer.json"))
+    data = Data(
         corpus=files,
-        tokenizer=Tokenizer.from_file(str(plan.work / "tokenizer.json")),
+        tokenizer=tokenizer,
         training=np.load(plan.work / "training.npy"),
         held_out=np.load(plan.work / "held_out.npy"),
+        prompts=choose_prompts(files.held_out, tokenizer),
     )
+    _check_size(plan, data)
+    # Last: if it exists, so do the other files, and the corpus is large enough.
+    _write_json(record, manifest)
+    return data
+
+
+def _check_size(plan: TrainingPlan, data: Data) -> None:
+    """Raise CorpusTooSmallError unless ``data`` has a window of text and enough prompts."""
+    least = 1 + max(Schedule(plan.target_steps).sequence_tokens, *plan.samples.prompt_tokens)
+    if len(data.training) < least:
+        raise CorpusTooSmallError(
+            f"{plan.sources} holds {len(data.training)} tokens to train on, fewer than {least}"
+        )
+    if len(data.prompts) < NUM_PROMPTS:
+        raise CorpusTooSmallError(
+            f"the held-out files of {plan.sources} have {len(data.prompts)} prompts of "
+            f"{PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, fewer than {NUM_PROMPTS}"
+        )
 
 
 def _train_target(plan: TrainingPlan, training: Tokens, console: Console) -> LlamaForCausalLM:
