@@ -53,6 +53,23 @@ def test_stop_while_saving_leaves_the_last_checkpoint(schedule, tokens, tmp_path
     assert path.read_bytes() == before
 
 
+def test_full_disk_is_told_by_path_and_leaves_the_last_checkpoint(
+    schedule, tokens, tmp_path, monkeypatch
+):
+    path = tmp_path / "model.pt"
+    _run(schedule, tokens, path, steps=3)
+    before = path.read_bytes()
+
+    def full(state, part):
+        part.write_bytes(b"half")
+        raise RuntimeError("file write failed\nand a trace")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=f"^cannot write {path}: file write failed$"):
+        _run(schedule, tokens, path)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]
+
+
 def test_training_lowers_the_loss(schedule, tokens, tmp_path):
     model = build("drafter", 0)
     batch = sample_batch(tokens, schedule, 0)

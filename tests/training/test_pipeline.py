@@ -7,11 +7,13 @@ import pytest
 import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
 
 from specmesh.models import DRAFTER, TARGET
 from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training import drafter as drafter_module
 from specmesh.training import pipeline
+from specmesh.training.__main__ import app
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 from specmesh.training.optimise import Schedule
 from specmesh.training.pipeline import CorpusTooSmallError, TrainingPlan, WorkFolderError, run
@@ -159,3 +161,15 @@ def test_corpus_with_too_few_prompts_is_refused(plan):
         (plan.sources / file.path).write_text("\n".join(lines))
     with pytest.raises(CorpusTooSmallError, match="have 0 prompts of 64 to 160 tokens, fewer than"):
         run(plan, Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    "error", [CorpusTooSmallError("too few"), WorkFolderError("another"), OSError("disk full")]
+)
+def test_what_ends_a_run_is_told_in_a_sentence(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(pipeline, "run", fail)
+    ended = CliRunner().invoke(app, ["--corpus", str(tmp_path)])
+    assert (ended.exit_code, ended.output) == (2, f"error: {error}\n")

@@ -75,7 +75,7 @@ def pair(
         samples=SamplePlan(sample_shards, seed=seed),
         seed=seed,
     )
-    with _refusals(console, CorpusTooSmallError, WorkFolderError):
+    with _refusals(console, CorpusTooSmallError, WorkFolderError, OSError):
         found = run(plan, console)
     console.print(
         f"held-out loss: target {found.target.nats_per_token:.3f}, "
@@ -139,7 +139,7 @@ def heads(
         generations=GenerationPlan(shards, seed=seed),
         seed=seed,
     )
-    with _refusals(console, ModelNotLoadable, CorpusUnfit):
+    with _refusals(console, ModelNotLoadable, CorpusUnfit, OSError):
         found = run(plan, console)
     table = Table("depth", "greedy", "T=0.8", title="Acceptance on held-out text")
     for each in found:

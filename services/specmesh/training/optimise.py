@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from specmesh.inference.model import reason_of
 from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import Tokens
 
@@ -83,7 +84,8 @@ def optimise(
 ) -> Iterator[StepsDone]:
     """Train ``model`` in place, one step for each item of the iterator.
 
-    Continues from ``checkpoint`` if it exists, and keeps it current.
+    Continues from ``checkpoint`` if it exists, and keeps it current. Raises OSError if it cannot be
+    written.
     """
     optimizers = _optimizers(model, schedule)
     step = _restore(checkpoint, model, optimizers)
@@ -128,8 +130,13 @@ def _save(path: Path, step: int, model: nn.Module, optimizers: Optimizers) -> No
         "optimizers": [optimizer.state_dict() for optimizer, _ in optimizers],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, path.with_suffix(".part"))
-    os.replace(path.with_suffix(".part"), path)  # atomic: either the old or the new file remains
+    part = path.with_suffix(".part")
+    try:
+        torch.save(state, part)
+        os.replace(part, path)  # atomic: either the old or the new file remains
+    except (OSError, RuntimeError) as error:  # torch raises the latter where a disk is full
+        part.unlink(missing_ok=True)
+        raise OSError(f"cannot write {path}: {reason_of(error)}") from error
 
 
 def _restore(path: Path, model: nn.Module, optimizers: Optimizers) -> int:
