@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.cpu.linear import pack_linears
@@ -180,3 +181,46 @@ def test_broken_folder_is_named(folders, tmp_path, spoil):
     spoil(tmp_path)
     with pytest.raises(ModelNotLoadable, match=str(tmp_path)):
         load_heads(tmp_path, target.model, digest(target))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"max_depth": depth} for depth in (0, -2, 100_000)),
+        *({"inner_size": size} for size in (-4, 1 << 50)),
+        *({"vocab_size": 61}, {"hidden_size": 64}, {"embedding_size": 0}),
+    ],
+    ids=str,
+)
+def test_heads_of_impossible_sizes_are_refused_by_field(folders, tmp_path, change):
+    target = read(folders, "llama")
+    write_heads(tmp_path, target, "recurrent")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    (field,) = change
+    with pytest.raises(ModelNotLoadable, match=field if field != "inner_size" else "gate_up|inner"):
+        load_heads(tmp_path, target.model, digest(target))
+
+
+@pytest.mark.parametrize(
+    "ids", [[1, 60], [1, -3], [5, 5], [], [[1, 2], [3, 4]], [1.5, 2.5]], ids=str
+)
+def test_heads_that_guess_no_tokens_of_the_vocabulary_are_refused(folders, tmp_path, ids):
+    target = read(folders, "llama")
+    write_heads(tmp_path, target, "medusa")
+    weights = tmp_path / "model.safetensors"
+    save_file(load_file(weights) | {"guessed_token_ids": torch.tensor(ids)}, weights)
+    with pytest.raises(ModelNotLoadable, match="'guessed_token_ids'"):
+        load_heads(tmp_path, target.model, digest(target))
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(torch.nan, "float32"), (1e6, "float16")])
+def test_heads_whose_weights_are_not_finite_are_refused(folders, tmp_path, number, dtype):
+    target = read(folders, "llama", dtype)
+    write_heads(tmp_path, target, "medusa", target_digests={dtype: digest(target, dtype)})
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["blocks.1.bias"][3] = number
+    save_file(tensors, weights)
+    with pytest.raises(ModelNotLoadable, match=r"'blocks\.1\.bias' has numbers"):
+        load_heads(tmp_path, target.model, digest(target, dtype))

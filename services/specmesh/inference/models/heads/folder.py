@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -19,6 +19,7 @@ from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.heads.draft_heads import DraftHeads
+from specmesh.inference.models.heads.fitness import TensorsUnfit, check_finite, check_guessed
 from specmesh.inference.models.heads.network import HeadNetwork, MedusaHeads, RecurrentHead
 from specmesh.inference.models.heads.served import ServedHeads
 from specmesh.inference.models.heads.target_ends import TargetEnds
@@ -30,6 +31,11 @@ GUESSED = "guessed_token_ids"
 heads that guess all tokens."""
 
 STORED_DTYPE = torch.bfloat16
+
+MAX_LEVELS = 256
+"""As many as a verifier may be asked to draft (``NextDraft``)."""
+
+_Size = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,11 @@ class HeadsConfig:
 
     kind: Literal["medusa", "recurrent"]
     target_digests: dict[str, str]
-    hidden_size: int
-    embedding_size: int
-    vocab_size: int
-    inner_size: int
-    max_depth: int
+    hidden_size: _Size
+    embedding_size: _Size
+    vocab_size: _Size
+    inner_size: Annotated[int, Field(ge=0)]
+    max_depth: Annotated[int, Field(ge=1, le=MAX_LEVELS)]
 
     def network(self) -> HeadNetwork:
         """Return an untrained network of these sizes."""
@@ -63,6 +69,15 @@ class HeadsConfig:
                 f"the heads in {str(folder)!r} are for another target, with weights {theirs}, "
                 f"but this target has weights {digest}"
             )
+
+    def check_sizes(self, folder: Path, ends: TargetEnds) -> None:
+        """Raise ``ModelNotLoadable`` unless the heads fit between the target's ``ends``."""
+        for name in ("hidden_size", "embedding_size", "vocab_size"):
+            own, theirs = getattr(self, name), getattr(ends, name)
+            if own != theirs:
+                raise ModelNotLoadable(
+                    f"the heads in {str(folder)!r} have {name} {own}, but their target has {theirs}"
+                )
 
 
 _CONFIG = TypeAdapter(HeadsConfig)
@@ -96,14 +111,19 @@ def load_stateless(
     """
     config, tensors = _read(folder, config_json)
     config.check_target(folder, target_digest)
+    config.check_sizes(folder, TargetEnds(target))
     guessed = tensors.pop(GUESSED, None)
-    network = config.network()
     try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
+        if guessed is not None:
+            check_guessed(GUESSED, guessed, config.vocab_size)
+        with torch.device("meta"):  # whatever sizes the file names
+            network = config.network()
+        network.load_state_dict(tensors, assign=True)
+        network.to(target.device, target.dtype)
+        check_finite(network.state_dict())
+    except (RuntimeError, TensorsUnfit) as error:
         raise ModelNotLoadable(f"cannot load the heads in {str(folder)!r}: {error}") from error
     network.requires_grad_(requires_grad=False)
-    network.to(target.device, target.dtype)
     ends = TargetEnds(target, None if guessed is None else guessed.long().to(target.device))
     for module in (network, ends):
         pack_linears(module)

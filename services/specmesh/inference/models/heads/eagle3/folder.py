@@ -29,6 +29,7 @@ from specmesh.inference.models.heads.eagle3.tensors import (
     to_network,
     vocabulary_maps,
 )
+from specmesh.inference.models.heads.fitness import check_finite
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -57,6 +58,8 @@ def load_eagle3(
             network = Eagle3Network(config)
         guessed = guessed_ids(tensors, config)
         network.load_state_dict(to_network(network, tensors), assign=True)
+        network.to(target.device, target.dtype)
+        check_finite(network.state_dict())
     except ValidationError as error:
         raise ModelNotLoadable(
             f"cannot load the heads in {str(folder)!r}: {_told(error)}"
@@ -64,7 +67,6 @@ def load_eagle3(
     except (OSError, SafetensorError, UnpicklingError, RuntimeError, ValueError) as error:
         raise ModelNotLoadable(f"cannot load the heads in {str(folder)!r}: {error}") from error
     network.requires_grad_(requires_grad=False)
-    network.to(target.device, target.dtype)
     network.rotary.float()  # angles of far positions need all digits
     return Eagle3Heads(
         network,

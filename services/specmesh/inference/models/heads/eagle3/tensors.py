@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specmesh.inference.models.heads.eagle3.config import Eagle3Config
 from specmesh.inference.models.heads.eagle3.network import Eagle3Network
+from specmesh.inference.models.heads.fitness import TensorsUnfit, check_guessed
 
 EMBEDDING = "embed_tokens.weight"
 OFFSETS, IS_GUESSED = "d2t", "t2d"
@@ -36,10 +37,6 @@ _PLACES = {
     "lm_head": ("lm_head",),
 }
 """The layers of the network, and the published layers whose outputs follow each other in them."""
-
-
-class TensorsUnfit(ValueError):
-    """The tensors are not those of the head that ``config.json`` describes."""
 
 
 def to_network(network: Eagle3Network, published: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -81,8 +78,7 @@ def guessed_ids(published: Mapping[str, Tensor], config: Eagle3Config) -> Tensor
             f"{OFFSETS!r} must have draft_vocab_size {config.draft_vocab_size} entries"
         )
     ids = offsets.long() + torch.arange(len(offsets))
-    if ids.min() < 0 or ids.max() >= config.vocab_size or len(set(ids.tolist())) < len(ids):
-        raise TensorsUnfit(f"{OFFSETS!r} must map to different tokens below {config.vocab_size}")
+    check_guessed(OFFSETS, ids, config.vocab_size)
     return ids
 
 
