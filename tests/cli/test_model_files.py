@@ -146,6 +146,28 @@ def test_a_broken_transfer_goes_on_where_it_broke(model, server, tmp_path):
     assert contents(tmp_path / "copy") == contents(model)
 
 
+def test_a_transfer_that_gets_further_each_time_may_break_as_often_as_it_will(
+    model, server, tmp_path
+):
+    path = "/parts/1.safetensors"
+    server.break_after[path] = [300_000] * 3 * fetching.TRIES
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert fetched.exit_code == 0, fetched.output
+    assert contents(tmp_path / "copy") == contents(model)
+
+
+def test_a_transfer_that_gets_no_further_ends_with_how_much_of_the_file_there_is(
+    model, server, tmp_path
+):
+    path = "/parts/1.safetensors"
+    server.break_after[path] = [300_000, *[0] * fetching.TRIES]
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert fetched.exit_code == 1
+    told = f"ended after 300000 of {len(WEIGHTS)} bytes; tried {fetching.TRIES} times in vain"
+    assert told in fetched.output
+    assert [where for where, _ in server.asked].count(path) == fetching.TRIES
+
+
 def test_processes_with_the_same_number_write_one_list(model, tmp_path):
     """As the containers do that share a volume: in each the first process has the number 1."""
     sums, copy = Sums.of(model), tmp_path / "copy"

@@ -83,7 +83,11 @@ def _bring(source: Source, path: str, digest: str, file: Path, stop: threading.E
         if file.is_file() and sha256_of(file) == digest:
             part.unlink(missing_ok=True)
             return False
-        _persistently(lambda: _fill(source, path, digest, opened, stop), stop)
+        _persistently(
+            lambda: _fill(source, path, digest, opened, stop),
+            stop,
+            reached=lambda: opened.seek(0, os.SEEK_END),
+        )
         _give_name(opened, part, file)
     return True
 
@@ -109,7 +113,10 @@ def _fill(
             if stop.is_set():
                 raise _Stopped
     if transfer.num_bytes is not None and num_bytes < transfer.num_bytes:
-        raise BrokenTransfer(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
+        before = transfer.start
+        raise BrokenTransfer(
+            f"{path} ended after {before + num_bytes} of {before + transfer.num_bytes} bytes"
+        )
     if found.hexdigest() != digest:
         part.truncate(0)
         what = f"{path} does not match its digest: SHA-256 {found.hexdigest()}, not {digest}"
@@ -136,19 +143,26 @@ def _is_still(part: Path, opened: BufferedRandom) -> bool:
         return False
 
 
-def _persistently(work: Callable[[], T], stop: threading.Event) -> T:
-    """Return the result of ``work``, retrying with exponential backoff. Raises BadModelFiles if all
-    tries fail, and _Stopped if ``stop`` is set between them."""
-    for tried in range(1, TRIES):
+def _persistently(
+    work: Callable[[], T], stop: threading.Event, reached: Callable[[], int] = lambda: 0
+) -> T:
+    """Return the result of ``work``, retrying with exponential backoff. A try that has ``reached``
+    further than all before it, though it broke, is as good as a first one.
+
+    Raises BadModelFiles if all tries fail, and _Stopped if ``stop`` is set between them.
+    """
+    failed, furthest = 0, reached()
+    while True:
         try:
             return work()
-        except BrokenTransfer:
-            if stop.wait(FIRST_PAUSE_S * 2 ** (tried - 1)):
-                raise _Stopped from None
-    try:
-        return work()
-    except BrokenTransfer as error:
-        raise BadModelFiles(f"{error}; tried {TRIES} times") from error
+        except BrokenTransfer as error:
+            if (now := reached()) > furthest:
+                failed, furthest = 0, now
+            failed += 1
+            if failed == TRIES:
+                raise BadModelFiles(f"{error}; tried {TRIES} times in vain") from error
+        if stop.wait(FIRST_PAUSE_S * 2 ** (failed - 1)):
+            raise _Stopped
 
 
 def _write(file: Path, octets: bytes) -> None:
