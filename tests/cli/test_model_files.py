@@ -246,6 +246,23 @@ def test_what_differs_from_the_list_is_found(model, spoil, problem):
     assert problem in verified.output
 
 
+@pytest.mark.parametrize("command", ["sums", "verify"])
+def test_a_link_to_a_folder_is_refused_since_its_files_are_not_seen(model, tmp_path, command):
+    (model / "more").symlink_to(tmp_path)
+    digest = () if command == "sums" else ("--digest", digest_of(model))
+    refused = models(command, model, *digest)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert f"{model}: more is a link to a folder" in refused.output
+
+
+def test_links_to_files_and_hidden_folders_are_no_hindrance(model, tmp_path):
+    """As in the cache of Hugging Face, and in volumes of Kubernetes."""
+    (model / "config.json").rename(tmp_path / "blob")
+    (model / "config.json").symlink_to(tmp_path / "blob")
+    (model / "..data").symlink_to(tmp_path)
+    assert models("verify", model, "--digest", digest_of(model)).exit_code == 0
+
+
 @pytest.mark.parametrize("path", ["../config.json", "/etc/passwd", "a/../../b", ".hidden", FILE])
 def test_a_list_names_files_of_its_folder_alone(path):
     with pytest.raises(BadModelFiles, match="is not a valid path"):

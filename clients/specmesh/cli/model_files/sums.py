@@ -48,7 +48,7 @@ class Sums:
 
     @classmethod
     def of(cls, folder: Path) -> Sums:
-        """Compute the sums of all files in ``folder``. Raises OSError."""
+        """Compute the sums of all files in ``folder``. Raises BadModelFiles and OSError."""
         paths = _paths(folder)
         digests = _digests(folder, paths)
         return cls.parse("".join(f"{digests[path]}  {path}\n" for path in paths))
@@ -91,14 +91,18 @@ def _digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
 
 
 def _paths(folder: Path) -> list[str]:
-    """Return all files except SHA256SUMS and hidden ones, sorted."""
-    found = [
-        file.relative_to(folder)
-        for file in folder.rglob("*")
-        if file.is_file() and file != folder / FILE
-    ]
-    visible = [path for path in found if not any(p.startswith(_HIDDEN) for p in path.parts)]
-    return sorted(path.as_posix() for path in visible)
+    """Return all files except SHA256SUMS and hidden ones, sorted. Raises BadModelFiles for a link
+    to a folder: its files would be read from there, and are not found here."""
+    found = []
+    for file in folder.rglob("*"):
+        path = file.relative_to(folder)
+        if file == folder / FILE or any(part.startswith(_HIDDEN) for part in path.parts):
+            continue
+        if file.is_symlink() and file.is_dir():
+            raise BadModelFiles(f"{folder}: {path} is a link to a folder")
+        if file.is_file():
+            found.append(path.as_posix())
+    return sorted(found)
 
 
 def _stays_inside(path: str) -> bool:
