@@ -213,6 +213,18 @@ def test_another_list_than_the_digest_names_is_refused(model, server, tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
+def test_a_digest_may_be_written_in_capitals(model):
+    assert models("verify", model, "--digest", digest_of(model).upper()).exit_code == 0
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 63, "0" * 63 + "g", "0" * 64 + "\n"])
+@pytest.mark.parametrize("arguments", [("verify", "model"), ("fetch", "source", "folder")])
+def test_a_digest_that_is_none_is_refused_before_anything_is_read(arguments, digest):
+    refused = models(*arguments, "--digest", digest)
+    assert refused.exit_code == 2
+    assert "must be 64 hexadecimal digits" in refused.output
+
+
 def test_a_file_that_is_nowhere_is_named(model, server, tmp_path):
     digest = digest_of(model)
     (model / "config.json").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +15,19 @@ from specmesh.cli.model_files import fetching
 from specmesh.cli.model_files.sources import source_of
 from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums
 
+
+def _well_formed(digest: str) -> str:
+    """Return ``digest`` as ``sums`` prints it."""
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise typer.BadParameter("must be 64 hexadecimal digits")
+    return digest.lower()
+
+
 Digest = Annotated[
     str,
     typer.Option(
         metavar="SHA256",
+        callback=_well_formed,
         help=f"Expect this digest of the model: the SHA-256 of its {FILE}, as 'sums' prints it.",
     ),
 ]
