@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import shutil
 import subprocess
 import threading
@@ -351,6 +352,46 @@ def test_a_token_is_not_sent_in_clear_text(model, server, tmp_path, monkeypatch)
     assert fetched.exit_code == 1
     assert "a token is not sent in clear text" in fetched.output
     assert server.asked == []
+
+
+@pytest.mark.parametrize("token", ["secret\nsecond", "sécret", "secret\x7f"])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(
+    tmp_path, monkeypatch, token, from_file
+):
+    (tmp_path / "token").write_text(token)
+    if not from_file:
+        monkeypatch.setenv("SPECMESH_MODELS_TOKEN", token)
+    flags = ("--token-file", tmp_path / "token") if from_file else ()
+    refused = models(
+        *("fetch", "https://127.0.0.1:9", tmp_path / "copy", "--digest", "0" * 64, *flags)
+    )
+    assert refused.exit_code == 1
+    assert refused.output == "specmesh: the token must be one line of printable ASCII characters\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("http://127.0.0.1:99999/x", "Port out of range"),
+        ("https:///model", "names no host"),
+        ("http://127.0.0.1:9/größe", "must be escaped"),
+        ("http://127.0.0.1:9/a model", "must be escaped"),
+    ],
+)
+def test_what_is_no_url_is_refused_in_a_sentence(tmp_path, url, problem):
+    refused = models("fetch", url, tmp_path / "copy", "--digest", "0" * 64)
+    assert refused.exit_code == 1
+    assert refused.output.startswith(f"specmesh: {url!r} is not a URL: ")
+    assert problem in refused.output
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_by_name(model):
+    (model / os.fsdecode(b"caf\xe9")).touch()
+    refused = models("sums", model)
+    assert refused.exit_code == 1
+    assert refused.output == "specmesh: the name of the file b'caf\\xe9' is not UTF-8\n"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 _HUB = "https://huggingface.co"
+_SENDABLE = re.compile(r"[!-~]+")
+"""A URL whose characters can all be in the first line of a request."""
 _HUGGING_FACE_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -51,9 +53,16 @@ class Source(Protocol):
 
 
 class WebSource:
-    """Files below a URL. A ``token`` is sent only over TLS, and not to hosts of redirects."""
+    """Files below a URL. A ``token`` is sent only over TLS, and not to hosts of redirects.
+
+    Raises BadModelFiles for a URL or a token that can't be sent.
+    """
 
     def __init__(self, url: str, token: str = "") -> None:
+        _check_url(url)
+        if not (token.isascii() and token.isprintable()):
+            # Without the token, which is secret.
+            raise BadModelFiles("the token must be one line of printable ASCII characters")
         if token and urlsplit(url).scheme != "https":
             raise BadModelFiles(f"a token is not sent in clear text: {url}")
         self._url = url.rstrip("/")
@@ -86,6 +95,20 @@ class WebSource:
                 raise BadModelFiles(f"{url}: status {error.code}") from error
         except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
             raise BrokenTransfer(f"{url}: {error}") from error
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises as well
+    except ValueError as error:
+        raise BadModelFiles(f"{url!r} is not a URL: {error}") from error
+    if not parts.hostname:
+        raise BadModelFiles(f"{url!r} is not a URL: it names no host")
+    if not _SENDABLE.fullmatch(url):
+        raise BadModelFiles(
+            f"{url!r} is not a URL: spaces and other than ASCII characters must be escaped with %"
+        )
 
 
 class FolderSource:

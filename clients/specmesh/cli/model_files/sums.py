@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -92,7 +93,8 @@ def _digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
 
 def _paths(folder: Path) -> list[str]:
     """Return all files except SHA256SUMS and hidden ones, sorted. Raises BadModelFiles for a link
-    to a folder: its files would be read from there, and are not found here."""
+    to a folder, whose files would be read from there but are not found here, and for a name that
+    isn't UTF-8."""
     found = []
     for file in folder.rglob("*"):
         path = file.relative_to(folder)
@@ -101,8 +103,17 @@ def _paths(folder: Path) -> list[str]:
         if file.is_symlink() and file.is_dir():
             raise BadModelFiles(f"{folder}: {path} is a link to a folder")
         if file.is_file():
-            found.append(path.as_posix())
+            found.append(_listable(path))
     return sorted(found)
+
+
+def _listable(path: Path) -> str:
+    """Return ``path`` as it is listed. Raises BadModelFiles."""
+    octets = os.fsencode(path.as_posix())
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise BadModelFiles(f"the name of the file {octets!r} is not UTF-8") from error
 
 
 def _stays_inside(path: str) -> bool:
