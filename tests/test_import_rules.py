@@ -21,7 +21,7 @@ MODEL_SIDE = {
 """What a process without a model must do without."""
 
 
-INFERENCE = ("inference.engine", "inference.model")
+INFERENCE = ("inference.engine", "inference.model", "inference.reasons")
 
 
 def sources(package):
@@ -68,7 +68,7 @@ MAY_IMPORT = {
     ),
     "inference.grammar": own("inference.grammar", "inference.model", "serving", "decoding"),
     "inference.backends": own(
-        *("inference.backends", "inference.engine", "inference.model", "inference.models"),
+        *(*INFERENCE, "inference.backends", "inference.models"),
         *("serving", "models", "decoding"),
     ),
     "inference.service": own(

@@ -118,6 +118,42 @@ def test_a_package_that_a_model_needs_is_named(tmp_path, folders):
 
 
 @pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize(
+    ("file", "fields", "reason"),
+    [
+        ("config.json", {"max_position_embeddings": "512"}, "max_position_embeddings'.* got str"),
+        ("config.json", {"max_position_embeddings": None}, "max_position_embeddings"),
+        ("config.json", {"max_position_embeddings": 0}, "max_position_embeddings is 0, but must"),
+        ("config.json", {"hidden_act": "strange"}, "hidden_act 'strange' is unknown"),
+        (
+            "config.json",
+            {"rope_parameters": {"rope_type": "strange", "rope_theta": 1e4}},
+            "rope_parameters.rope_type 'strange' is unknown",
+        ),
+        ("generation_config.json", "{", "Expecting property name"),
+        ("generation_config.json", "[]", "not a JSON object"),
+        ("tokenizer.json", "{", "Expecting property name"),
+        ("tokenizer_config.json", "{", "Expecting property name"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_name(tmp_path, folders, file, fields, reason):
+    folder = shutil.copytree(folders["llama"], tmp_path / "wrong")
+    if isinstance(fields, dict):
+        fields = json.dumps(json.loads((folder / file).read_text()) | fields)
+    (folder / file).write_text(fields)
+    with pytest.raises(ModelNotLoadable, match=f"as a folder: {file}: .*{reason}"):
+        load(folder)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_folder_without_a_tokenizer_is_told_so(tmp_path, folders):
+    folder = shutil.copytree(folders["llama"], tmp_path / "dumb")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelNotLoadable, match=r"as a folder: there is no tokenizer\.json: "):
+        load(folder)
+
+
+@pytest.mark.usefixtures("_offline")
 def test_folder_whose_weights_are_of_another_shape_is_named(tmp_path, folders):
     folder = shutil.copytree(folders["llama"], tmp_path / "other")
     config = LlamaConfig.from_pretrained(folder)

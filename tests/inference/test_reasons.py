@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, Field, model_validator
 
-from specmesh.inference.model import reason_of
+from specmesh.inference.reasons import field_of, in_file, reason_of
 
 
 class Config(BaseModel):
@@ -32,6 +32,26 @@ def test_of_what_pydantic_refuses_the_finding_is_told_and_not_the_count(values, 
     with pytest.raises(ValueError, match="1 validation error") as raised:
         Config(**values)
     assert reason_of(raised.value) == reason
+
+
+def test_what_a_first_line_announces_is_told_with_it():
+    announced = ValueError("wrong field 'size':\n    TypeError:\n  expected int\nand advice")
+    assert reason_of(announced) == "wrong field 'size': TypeError: expected int"
+    assert reason_of(ValueError("one of: ")) == "one of:"
+
+
+def test_an_error_in_a_file_is_told_with_its_name():
+    with pytest.raises(ValueError, match=r"^config: KeyError: 'gelu'$"), in_file("config"):
+        raise KeyError("gelu")
+    with pytest.raises(FileNotFoundError, match="weights"), in_file("config"):
+        raise FileNotFoundError("weights")
+
+
+def test_a_value_is_told_with_the_fields_that_contain_it():
+    settings = {"hidden_act": "silu", "rope_parameters": {"factor": 4, "rope_type": "long"}}
+    assert field_of(settings, "silu") == "hidden_act"
+    assert field_of(settings, "long") == "rope_parameters.rope_type"
+    assert field_of(settings, "gelu") is None
 
 
 def test_an_error_whose_text_says_little_is_told_with_its_type():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.prefix import PrefixChain
@@ -26,40 +24,6 @@ Logits = npt.NDArray[np.float32]
 
 class ModelNotLoadable(Exception):
     """The named model cannot be loaded; the message says what was tried."""
-
-
-MAX_REASON_CHARS = 400
-_TELLING = (OSError, ValueError, RuntimeError, ImportError)
-"""Types of errors whose text is usually enough to say what is wrong."""
-
-
-def reason_of(error: Exception) -> str:
-    """Return the first line of the text of ``error``, with its type if the text alone says little,
-    or its type and where it was raised if it has no text.
-
-    Libraries raise errors with many lines, such as reports, lists of all valid values, and advice.
-    The first line of pydantic's only counts what is wrong, so its first finding takes its place.
-    """
-    said = _first_finding(error) if isinstance(error, ValidationError) else str(error)
-    text = said.strip().partition("\n")[0][:MAX_REASON_CHARS]
-    if not text:
-        return f"{type(error).__name__}{_place_of(error)}"
-    return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
-
-
-def _place_of(error: Exception) -> str:
-    frames = list(traceback.walk_tb(error.__traceback__))
-    if not frames:
-        return ""
-    frame, line = frames[-1]
-    return f" in line {line} of {frame.f_globals.get('__name__')}"
-
-
-def _first_finding(error: ValidationError) -> str:
-    finding = error.errors()[0]
-    # The message of a ValueError suffices; pydantic puts "Value error" before it.
-    said = str(finding.get("ctx", {}).get("error", finding["msg"]))
-    return ": ".join((*map(str, finding["loc"]), said))
 
 
 def check_revision(name: str, revision: str | None) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specmesh.inference.model import reason_of
+from specmesh.inference.reasons import reason_of
 from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import Tokens
 

@@ -18,7 +18,6 @@ from specmesh.inference.model import (
     ModelDescription,
     ModelNotLoadable,
     check_revision,
-    reason_of,
 )
 from specmesh.inference.models.context.lookup import (
     ContextModel,
@@ -28,6 +27,7 @@ from specmesh.inference.models.context.lookup import (
 )
 from specmesh.inference.models.context.ngram import NGram
 from specmesh.inference.models.digests import digest_of, digest_of_array
+from specmesh.inference.reasons import reason_of
 from specmesh.serving.templates.tokenizers import for_whole_texts
 
 TEXT_SUFFIXES = {".py", ".txt", ".md", ".rst", ".json", ".c", ".h", ".js", ".ts", ".go", ".rs"}

@@ -4,9 +4,8 @@ served."""
 from __future__ import annotations
 
 import copy
-import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
+from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -23,13 +22,19 @@ from specmesh.inference.model import (
     ModelDescription,
     ModelNotLoadable,
     check_revision,
-    reason_of,
 )
 from specmesh.inference.models.chat_templates import template_of
 from specmesh.inference.models.checkpoint_tensors import check_tensors
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
+from specmesh.inference.models.json_files import (
+    check_context,
+    naming_tokenizer_file,
+    naming_unknown_value,
+    read_generation_config,
+)
 from specmesh.inference.models.tensor_parallel import Ranks
+from specmesh.inference.reasons import in_file, reason_of
 from specmesh.serving.process.logging import take_over
 from specmesh.serving.templates.model_names import check_model, short_name
 from specmesh.serving.templates.tokenizers import for_whole_texts
@@ -88,7 +93,7 @@ class ModelFiles:
             if ranks is not None:
                 division = ranks.division(self.name, self.text_config, device)
                 more["distributed_config"] = division
-            with _told_by_us():
+            with _told_by_us(), naming_unknown_value(self.config.to_dict()):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     self.name,
                     revision=self.revision,
@@ -199,11 +204,14 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
         raise ModelNotLoadable(f"cannot load {name!r}: {error}") from None
     with naming(name):
         check_revision(name, revision)
-        config = AutoConfig.from_pretrained(name, revision=revision)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        with in_file(CONFIG_NAME):
+            config = AutoConfig.from_pretrained(name, revision=revision)
+            check_context(config.get_text_config())
+        with naming_tokenizer_file(name, revision):
+            tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         generation = Generation.of(
             config_json=PreTrainedConfig.get_config_dict(name, revision=revision)[0],
-            generation_json=_read_generation_config(name, revision),
+            generation_json=read_generation_config(name, revision),
             tokenizer_id=tokenizer.eos_token_id,
             text_config=config.get_text_config(),
         )
@@ -248,18 +256,3 @@ def _told_by_us() -> Iterator[None]:
         yield
     finally:
         transformers_logging.set_verbosity(level)
-
-
-def _read_generation_config(name: str, revision: str | None) -> Mapping[str, object] | None:
-    file = cached_file(
-        name,
-        GENERATION_CONFIG_NAME,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-    )
-    if file is None:
-        return None
-    settings = json.loads(Path(file).read_text(encoding="utf-8"))
-    if not isinstance(settings, dict):
-        raise ValueError(f"{GENERATION_CONFIG_NAME} is not a JSON object")
-    return settings

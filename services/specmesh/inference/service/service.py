@@ -16,7 +16,8 @@ from specmesh.inference.backends.registry import Backend, backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.grammar.grammars import Grammars
-from specmesh.inference.model import LanguageModel, ModelNotLoadable, reason_of
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.inference.reasons import reason_of
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.warm_up import forward_times, warm_up

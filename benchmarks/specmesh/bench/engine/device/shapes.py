@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from specmesh.inference.model import ModelDescription, ModelNotLoadable, reason_of
+from specmesh.inference.model import ModelDescription, ModelNotLoadable
+from specmesh.inference.reasons import reason_of
 
 
 class ModelShape(StrEnum):

@@ -21,7 +21,7 @@ from transformers import AttentionInterface
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.kv_memory import KVMemory
-from specmesh.inference.model import Interrupted, reason_of
+from specmesh.inference.model import Interrupted
 from specmesh.inference.models.cuda.choice import own_tokens
 from specmesh.inference.models.cuda.compiled import call_before, compile_layers
 from specmesh.inference.models.cuda.device_logits import DeviceLogits
@@ -31,6 +31,7 @@ from specmesh.inference.models.cuda.paged_attention import Attended, paged_atten
 from specmesh.inference.models.cuda.recording import Recording
 from specmesh.inference.models.cuda.static_batch import MIN_BLOCKS, StaticBatch, batch_for, on_host
 from specmesh.inference.models.cuda.wanted import Wanted, WantedRows, hand_out, rows_of
+from specmesh.inference.reasons import reason_of
 
 log = logging.getLogger(__name__)
 

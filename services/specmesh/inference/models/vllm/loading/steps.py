@@ -9,13 +9,13 @@ from specmesh.inference.model import (
     LanguageModel,
     ModelDescription,
     ModelNotLoadable,
-    reason_of,
 )
 from specmesh.inference.models.loading import read_files
 from specmesh.inference.models.vllm.core import Core
 from specmesh.inference.models.vllm.loading.probe import PlainLogits
 from specmesh.inference.models.vllm.loading.quantized import describe_quantized
 from specmesh.inference.models.vllm.options import CoreOptions
+from specmesh.inference.reasons import reason_of
 
 FIRST_TOKENS = (0, 1)
 """Tokens of a first forward pass, which shows whether vLLM has kernels for the model on this
