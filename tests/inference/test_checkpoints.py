@@ -293,6 +293,28 @@ def test_an_end_token_that_is_no_id_is_told_and_left_out(copy, caplog, wrong):
     assert told.values == (wrong,)
 
 
+@pytest.mark.parametrize(
+    ("rope", "extended"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100}, 400),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, None),
+        ({"rope_type": "linear", "factor": 2.0}, 256),
+        ({"rope_type": "default"}, None),
+    ],
+)
+def test_a_context_that_scaling_extends_further_than_is_served_is_told(
+    copy, caplog, rope, extended
+):
+    change_json(copy / "config.json", rope_parameters={"rope_theta": 1e4, **rope})
+    assert described(copy).context_tokens == 128
+    told = [
+        record.context_tokens_by_rope_scaling
+        for record in caplog.records
+        if record.message == "context is not extended beyond max_position_embeddings"
+    ]
+    assert told == ([] if extended is None else [extended])
+
+
 def test_what_a_generation_config_asks_for_in_vain_is_told_by_name(copy):
     asked = {
         "temperature": 0.6,

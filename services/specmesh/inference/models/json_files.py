@@ -15,6 +15,8 @@ from transformers.utils.hub import cached_file
 from specmesh.inference.reasons import field_of, in_file, reason_of
 
 _CONTEXT = "max_position_embeddings"
+_EXTENDING = ("yarn", "linear", "dynamic")
+"""The types of RoPE whose factor is that of the context's length."""
 
 
 def check_context(config: Any) -> None:
@@ -22,6 +24,22 @@ def check_context(config: Any) -> None:
     length = getattr(config, _CONTEXT, None)
     if not isinstance(length, int) or length < 1:
         raise ValueError(f"{_CONTEXT} is {length!r}, but must be a whole number above 0")
+
+
+def extended_context(config: Any) -> int | None:
+    """Return to how many tokens RoPE scaling extends the context of a text model, as vLLM reckons,
+    if that is more than its configuration names; else None.
+
+    Only the author knows if it names the length before or after. Types whose scaling changes
+    nothing in the length, such as Llama 3's, are left out.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") not in _EXTENDING:
+        return None
+    named: int = config.max_position_embeddings
+    original = rope.get("original_max_position_embeddings") or named
+    extended = int((rope.get("factor") or 1) * original)
+    return extended if extended > named else None
 
 
 def read_generation_config(name: str, revision: str | None) -> Mapping[str, object] | None:

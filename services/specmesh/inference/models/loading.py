@@ -29,6 +29,7 @@ from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.json_files import (
     check_context,
+    extended_context,
     naming_tokenizer_file,
     naming_unknown_value,
     read_generation_config,
@@ -219,6 +220,11 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
             log.warning(
                 "end tokens are not in the vocabulary",
                 extra={"model": name, "values": generation.no_ids},
+            )
+        if extended := extended_context(config.get_text_config()):
+            log.warning(
+                "context is not extended beyond max_position_embeddings",
+                extra={"model": name, "context_tokens_by_rope_scaling": extended},
             )
         return ModelFiles(name, revision, config, tokenizer, generation)
 
