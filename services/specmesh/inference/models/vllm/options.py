@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from specmesh.inference.model import ModelNotLoadable, reason_of
+from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.loading.engine_options import given_on
 from specmesh.inference.models.vllm.ray.cluster import join_ray
+from specmesh.inference.reasons import reason_of
 from specmesh.serving.process.logging import take_over
 
 ENVIRONMENT = {

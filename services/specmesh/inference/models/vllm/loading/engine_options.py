@@ -7,7 +7,8 @@ import hashlib
 import shlex
 from typing import Any, NoReturn
 
-from specmesh.inference.model import ModelNotLoadable, reason_of
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.reasons import reason_of
 
 US = "specmesh, which needs it as it is"
 OURS = {
