@@ -43,9 +43,9 @@ class AnswerMask:
         except InvalidField:
             if not state.has_failed:
                 raise
-            # What a state has gone through may have used up a limit of the engine: another one's
-            # answers must not decide on this one.
-            state = self._states.renew(state)
+            # Limits of the engine are used up by all answers of a grammar together: only what this
+            # one needs may decide on it.
+            state = self._states.begin_again(self._compiled, self._answer)
             state.move_to(tokens)
             bits = state.allowed()
         self._state = state

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from specmesh.decoding.grammar import Grammar
+from specmesh.inference.grammar.deep_stack import deep_thread
 from specmesh.inference.grammar.vocabulary import CompiledGrammar, Vocabulary
 from specmesh.serving.errors import ResourceExhaustedStatus
 
 MAX_COMPILED = 128
 """Most take 50 to 600 KB; by the limits of ``Vocabulary`` and of sources, none takes more than some
-8 MB."""
+20 MB."""
 MAX_WAITING = 64
 COMPILE_SECONDS = 1.0
 """The time for which a call waits for the compiler, which can't be interrupted. The limits of the
 engine end its work on a grammar within about as long."""
 RETRY_SECONDS = 0.25
-STACK_BYTES = 256 << 20
-"""Address space, of which the compiler touches only as much as the source is nested."""
 
 
 @dataclass(eq=False)
@@ -84,7 +82,7 @@ class Compiler:
             return
         job = min(self._jobs.values(), key=lambda job: len(job.grammar.text))
         if self._thread is None:
-            self._thread = _deep_thread()
+            self._thread = deep_thread()
         job.has_begun = True
         compile_ = self._vocabulary.compile
         compiling = asyncio.get_running_loop().run_in_executor(self._thread, compile_, job.grammar)
@@ -109,14 +107,3 @@ def _busy(number: int) -> ResourceExhaustedStatus:
     return ResourceExhaustedStatus(
         "COMPILER_BUSY", f"{number} grammars wait for the compiler", retry_after_s=RETRY_SECONDS
     )
-
-
-def _deep_thread() -> ThreadPoolExecutor:
-    """Return one thread with a stack of ``STACK_BYTES``."""
-    executor = ThreadPoolExecutor(1, "grammar")
-    usual = threading.stack_size(STACK_BYTES)
-    try:
-        executor.submit(int).result()  # starts the thread
-    finally:
-        threading.stack_size(usual)
-    return executor

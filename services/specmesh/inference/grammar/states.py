@@ -42,6 +42,7 @@ class GrammarState:
     def __init__(self, compiled: CompiledGrammar) -> None:
         self.compiled = compiled
         self.tokens: list[int] = []
+        self._beginning = compiled.beginning
         self._matcher = compiled.matcher()
         self._num_matched = 0
         """The first tokens, which the matcher has taken."""
@@ -74,14 +75,15 @@ class GrammarState:
         return self._allowed
 
     def _find_allowed(self) -> Bits:
-        if self._num_matched < len(self.tokens):
-            return self.compiled.end
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if is_dead_end(self._matcher):
-            self._begin_again()
-            return self.compiled.end
         self._check()
-        return bits
+        if self._num_matched == len(self.tokens) and not self._matcher.is_stopped():
+            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            if not is_dead_end(self._matcher):
+                self._check()
+                return bits
+            self._begin_again()
+        self._check_lexer()
+        return self.compiled.end
 
     def _go_back(self) -> None:
         """Take the matcher back to the end of ``tokens``.
@@ -101,7 +103,7 @@ class GrammarState:
 
     def _begin_again(self) -> None:
         """Replace the matcher, which is of no use behind a dead end, by one behind ``tokens``."""
-        self._matcher, self._num_matched = self.compiled.matcher(), 0
+        self._matcher, self._num_matched = self._beginning.deep_copy(), 0
         self._match(self.tokens)
 
     def _match(self, tokens: list[int]) -> None:
@@ -121,6 +123,15 @@ class GrammarState:
     def _check(self) -> None:
         if self.has_failed:
             raise self._too_complex(self._matcher.get_error().partition("\n")[0])
+
+    def _check_lexer(self) -> None:
+        """Raise if the lexer is used up, before a text is said to have ended: matchers then take
+        no token, or end, and only masks report an error."""
+        probe = self._beginning.deep_copy()
+        probe.compute_bitmask()
+        if probe.is_error():
+            self._matcher = probe
+            self._check()
 
     def _too_complex(self, reason: str) -> InvalidField:
         number = self._num_matched
@@ -162,13 +173,13 @@ class RecentStates:
         self._add(state, _place(compiled, tokens, len(tokens) // NEAR_TOKENS))
         return state
 
-    def renew(self, state: GrammarState) -> GrammarState:
-        """Return a new state in place of one that has failed."""
-        place = self._remove(state)
-        renewed = GrammarState(state.compiled)
-        if place is not None:  # it need not be among the latest any more
-            self._add(renewed, place)
-        return renewed
+    def begin_again(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState:
+        """Return a state that shares nothing with any other answer, once one of ``compiled`` has
+        failed. The others are let go with the lexer that they share."""
+        compiled.compile_again()
+        for state in [each for each, place in self._places.items() if place.compiled is compiled]:
+            self._remove(state)
+        return self.near(compiled, tokens)
 
     def _find(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState | None:
         """Return the state that shares most tokens among the latest ones that share a block."""
@@ -199,7 +210,7 @@ class RecentStates:
             or len(self._num_by_grammar) > self._most_grammars
         )
 
-    def _remove(self, state: GrammarState) -> TextPlace | None:
+    def _remove(self, state: GrammarState) -> None:
         place = self._places.pop(state, None)
         if place is not None:
             self._num_blocks -= place.num_blocks
@@ -210,7 +221,6 @@ class RecentStates:
             del here[state]
             if not here:
                 del self._at[place]
-        return place
 
 
 def _place(compiled: CompiledGrammar, tokens: list[int], num_blocks: int) -> TextPlace:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.decoding.processing.masks import Bits
+from specmesh.inference.grammar.deep_stack import deep_thread
 from specmesh.inference.grammar.sources import lark_of, reason_of
 from specmesh.inference.model import ModelDescription
 
@@ -22,21 +24,27 @@ MAX_ROW_ITEMS = 500
 """Bounds the time that a byte of an ambiguous grammar may take, some milliseconds, which grows with
 its square. An object with 120 optional properties has as many."""
 MAX_LEXER_STATES = 20_000
+"""Bounds the memory of a grammar, some 20 MB. All answers of a grammar together find its states,
+one for each byte of strings whose length is bounded."""
 LEXER_FUEL = 500_000
-"""Bound the memory of a grammar and the time to compile it: some 8 MB, and most of a second."""
+"""Bounds the time to compile a grammar, most of a second."""
 MAX_FAILURES = 16
 """The most answers of a grammar that are remembered as too complex."""
 
 
 class CompiledGrammar:
-    """A grammar for the tokens of one model. ``end`` is the mask of those that end a text."""
+    """A grammar for the tokens of one model, which ``compile_`` compiles. ``end`` is the mask of
+    those that end a text."""
 
-    def __init__(self, grammar: Grammar, matcher: LLMatcher, end: Bits) -> None:
+    def __init__(self, grammar: Grammar, compile_: Callable[[], LLMatcher], end: Bits) -> None:
         self.field = f"{FIELD}.{grammar.kind}"
         self.end = end
         self.counts_tokens = grammar.kind is GrammarKind.EBNF and "max_tokens" in grammar.text
         """True if its rules may hold a number of tokens."""
-        self._matcher = matcher
+        self.beginning = compile_()
+        """The engine's matcher at the beginning of a text, which never moves. Its copies share one
+        lexer."""
+        self._compile = compile_
         self._failures: deque[tuple[list[int], InvalidField]] = deque(maxlen=MAX_FAILURES)
 
     def fail(self, tokens: Sequence[int], error: InvalidField) -> None:
@@ -52,7 +60,13 @@ class CompiledGrammar:
 
     def matcher(self) -> LLMatcher:
         """Return the engine's matcher at the beginning of a text."""
-        return self._matcher.deep_copy()
+        return self.beginning.deep_copy()
+
+    def compile_again(self) -> None:
+        """Begin with a lexer that no answer has used: what it may keep in memory is the same for
+        all of them together, and once that is used up it takes nothing any more."""
+        with deep_thread() as thread:
+            self.beginning = thread.submit(self._compile).result()
 
 
 class Vocabulary:
@@ -98,10 +112,10 @@ class Vocabulary:
             max_lexer_states=MAX_LEXER_STATES,
             verbose_errors=False,
         )
-        matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
-        compiled = CompiledGrammar(grammar, matcher, self._end)
-        if matcher.is_error():
-            raise InvalidField(compiled.field, reason_of(matcher.get_error(), grammar))
+        compile_ = partial(LLMatcher, self._tokenizer, source, log_level=0, limits=limits)
+        compiled = CompiledGrammar(grammar, compile_, self._end)
+        if compiled.beginning.is_error():
+            raise InvalidField(compiled.field, reason_of(compiled.beginning.get_error(), grammar))
         beginning = compiled.matcher()
         beginning.compute_bitmask()
         if is_dead_end(beginning):
