@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,13 @@ MAX_GRAMMAR_BYTES = 1 << 16
 WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
 """The white space between two tokens of JSON: a space, or a line break and indent. A model that has
 lost its way would go on with white space for ever."""
+ESCAPES = 'nrbtf\\"'
+"""What may follow a backslash in JSON. With \\uXXXX the name of a property could be spelled as no
+rule about it has it, and its value be anything."""
+_CONTROL = re.compile(
+    r"""\\u00(?:[01]|7f)|\\\\(?:[av]|[xuU]\{?0*(?:[01]?[0-9a-fA-F]|7[fF])(?![0-9a-fA-F]))"""
+)
+"""A control character in a schema, or within a pattern, in which it has a backslash of its own."""
 
 
 class GrammarKind(StrEnum):
@@ -64,5 +72,7 @@ class Grammar:
 
 def json_rule(schema: Mapping[str, Any]) -> str:
     """Return what a rule in Lark's notation expands to for JSON that is valid under ``schema``."""
-    options = {"whitespace_pattern": WHITE_SPACE}
+    # Where JSON has no other spelling of a character, the engine would leave it out.
+    escapes = ESCAPES + "u" if _CONTROL.search(json.dumps(schema)) else ESCAPES
+    options = {"whitespace_pattern": WHITE_SPACE, "json_allowed_escapes": escapes}
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"

@@ -27,6 +27,7 @@ ident ::= [a-z] [a-z0-9_]* ws
 num   ::= [0-9]+ ws
 ws    ::= [ \t\n]*
 """
+A_NUMBER = '{"properties": {"a": {"type": "integer"}}}'
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,12 @@ ws    ::= [ \t\n]*
         (SCHEMA, "true", ["1", '"a"', "[]"], ["x"]),
         (SCHEMA, '{"enum": ["a", 2]}', ['"a"', "2"], ['"b"', "a"]),
         (SCHEMA, '{"pattern": "^a+$", "type": "string"}', ['"aa"'], ['"b"']),
+        (SCHEMA, A_NUMBER, ['{"a": 1, "b": "a"}'], [r'{"\u0061": "x"}', r'{"a": 1, "\u0061": ""}']),
+        (SCHEMA, '{"type": "string"}', [r'"\n\"\\é"'], [r'"\u00e9"']),
+        (SCHEMA, r'{"enum": ["x\u0001y"]}', [r'"x\u0001y"'], ['"xy"']),
+        (SCHEMA, '{"enum": ["\x7f"]}', [r'"\u007f"'], ['""']),
+        (SCHEMA, r'{"pattern": "^x\\x1fy$"}', [r'"x\u001fy"'], ['"xy"']),
+        (SCHEMA, r'{"pattern": "^\\u{7F}$"}', [r'"\u007f"'], ['""']),
         (SCHEMA, '{"x-guidance": {"whitespace_pattern": "_*"}}', ['{"a": 1}'], ['{"a":__1}']),
         (EBNF, 'start: "a" b*\nb: "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
         (EBNF, 'root ::= "a" b*\nb ::= "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
