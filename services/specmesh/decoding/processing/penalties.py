@@ -62,7 +62,7 @@ class Penalties:
         the answer."""
         if self._repetition == 1:
             return self._counts
-        seen = np.unique(self._prefix)
+        seen = _distinct(self._prefix)
         return seen, self._counts_of(seen)
 
     @cached_property
@@ -76,3 +76,11 @@ class Penalties:
             return np.zeros_like(token_ids)
         nearest = np.minimum(tokens.searchsorted(token_ids), tokens.size - 1)
         return np.where(tokens[nearest] == token_ids, counts[nearest], 0)
+
+
+def _distinct(token_ids: Ids) -> Ids:
+    """Return the different ones, ascending. A prefix may have 100,000, which would take many times
+    as long to sort or to hash."""
+    occurs = np.zeros(token_ids.max(initial=-1) + 1, np.bool_)
+    occurs[token_ids] = True
+    return np.flatnonzero(occurs)
