@@ -135,7 +135,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         levels_per_message: int,
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
-        sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
+        sequence = job.open(self._model, prefix, len(tree) + shape.num_nodes)
         meter = CostMeter(sequence, job.queue_ms)
         growth = GrowingDraft(tree, shape, sampling, processor)
         sent = len(tree)

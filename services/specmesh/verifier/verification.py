@@ -87,14 +87,14 @@ class Verification:
             num_further = min(num_further, limit - len(self.prefix))
         if num_further > 0:
             try:
-                return self.model.open(self.prefix, job.cancellation, num_further), num_further
+                return job.open(self.model, self.prefix, num_further), num_further
             except (NoRoom, TooLarge):
                 pass
         room = len(self.tree)
         if self.next_draft is not None and isinstance(self.model, TargetWithHeads):
             nodes = self.next_draft.shape.num_nodes
             room = self.model.room(len(self.prefix), self.tree, nodes)
-        return self.model.open(self.prefix, job.cancellation, room), 0
+        return job.open(self.model, self.prefix, room), 0
 
     def _decode_on(
         self,

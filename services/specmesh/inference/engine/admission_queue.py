@@ -10,6 +10,10 @@ started before it is. It follows that
   been overtaken so often. A job that finds no room although nothing runs is refused;
 - a job for which there is room waits only for its place in a forward pass, or, while room is
   reserved for a job before it, until jobs that run by then have ended.
+
+A long prefix keeps its place for many forward passes, of which few compute a part of it. So at most
+half of the places are for jobs that compute one. A job that would be another waits for one of these
+to be done, whoever overtakes it meanwhile: it holds no room, and those before it get on.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from itertools import count
 from typing import Any
 
 from specmesh.inference.engine.blocks.pool import NoRoom
-from specmesh.inference.engine.job import Job
+from specmesh.inference.engine.job import Job, NoPlace
 from specmesh.serving.errors import ResourceExhaustedStatus
 
 MAX_OVERTAKES = 64
@@ -36,6 +40,8 @@ class _Waiting:
     number: int
     stalled: bool = False
     """The job has found no room, and is not tried again before room may have been returned."""
+    lacks_place: bool = False
+    """The job has a long prefix, and is not tried again before another one is computed."""
     num_overtaken: int = 0
     """Jobs behind it that were started before it."""
 
@@ -79,22 +85,30 @@ class AdmissionQueue:
         """Start waiting jobs while there is room for them, and append them to ``running``, from
         which only jobs that have ended may have been removed since the last call."""
         self._reconsider(everyone=len(running) < self._num_running)
-        while len(running) < max_batch and (waiting := self._take()):
+        places = max(1, max_batch // 2) - sum(job.is_prefilling for job in running)
+        while len(running) < max_batch and (waiting := self._take(places > 0)):
             job = waiting.job
             if job.ended_if_cancelled():
                 continue
             running.append(job)  # now, so that it fails if starting it kills the thread
+            job.may_prefill = places > 0
             try:
                 if job.start():
+                    places -= job.is_prefilling
                     self._count_overtakes(waiting)
                 else:
                     running.pop()
+            except NoPlace:
+                waiting.lacks_place = True
+                self._put_back(waiting)
+                running.pop()
             except NoRoom as error:
                 if len(running) == 1:  # no other job will release blocks
                     job.fail(
                         ResourceExhaustedStatus("KV_CACHE_FULL", str(error), retry_after_s=0.05)
                     )
                 else:
+                    waiting.stalled, waiting.lacks_place = True, False
                     self._put_back(waiting)
                 running.pop()
         self._num_running = len(running)
@@ -106,18 +120,18 @@ class AdmissionQueue:
             for waiting in self._waiting if everyone else self._waiting[:1]:
                 waiting.stalled = False
 
-    def _take(self) -> _Waiting | None:
+    def _take(self, may_prefill: bool) -> _Waiting | None:
         """Remove and return the next job to try; None if none may be started now."""
         with self._lock:
             for index, waiting in enumerate(self._waiting):
-                if not waiting.stalled or waiting.job.cancellation.is_set():
+                must_wait = waiting.stalled or (waiting.lacks_place and not may_prefill)
+                if not must_wait or waiting.job.cancellation.is_set():
                     return self._waiting.pop(index)
-                if waiting.num_overtaken >= MAX_OVERTAKES:
+                if waiting.stalled and waiting.num_overtaken >= MAX_OVERTAKES:
                     return None
         return None
 
     def _put_back(self, waiting: _Waiting) -> None:
-        waiting.stalled = True
         with self._lock:
             insort(self._waiting, waiting, key=lambda each: each.number)
 
@@ -126,4 +140,4 @@ class AdmissionQueue:
             for waiting in self._waiting:
                 if waiting.number > started.number:
                     return
-                waiting.num_overtaken += 1
+                waiting.num_overtaken += not waiting.lacks_place

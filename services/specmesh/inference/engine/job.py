@@ -15,8 +15,15 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
-from specmesh.inference.model import Cancellation, ForwardRequest, Logits
+from specmesh.inference.model import (
+    Cancellation,
+    ForwardRequest,
+    LanguageModel,
+    Logits,
+    SequenceState,
+)
 from specmesh.serving.errors import FailedPreconditionStatus, ResourceExhaustedStatus
 
 log = logging.getLogger(__name__)
@@ -34,6 +41,10 @@ class End:
     """The last item of a job, with the error that it raised, if any."""
 
     error: BaseException | None = None
+
+
+class NoPlace(Exception):
+    """As many long prefixes are being computed as may be: start the job again later."""
 
 
 class Job(Generic[T]):
@@ -56,6 +67,8 @@ class Job(Generic[T]):
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
+        self.may_prefill = True
+        """False while as many others as may compute long prefixes."""
         self.others_wait = False
         """True once another job waits for this one's room: if it need not go on, it makes way."""
 
@@ -116,11 +129,11 @@ class Job(Generic[T]):
     # On the engine's thread.
 
     def start(self) -> bool:
-        """Run to the first request; False if the job ended before. After ``NoRoom``, start it again
-        later."""
+        """Run to the first request; False if the job ended before. After ``NoRoom`` or ``NoPlace``,
+        start it again later."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
-        goes_on = self._proceed(next, steps, passes=(NoRoom,))
+        goes_on = self._proceed(next, steps, passes=(NoRoom, NoPlace))
         deliver([self])
         return goes_on
 
@@ -159,6 +172,20 @@ class Job(Generic[T]):
     def request(self) -> ForwardRequest:
         """The forward pass that the job waits for."""
         return self._request
+
+    @property
+    def is_prefilling(self) -> bool:
+        """True while the job's prefix takes forward passes that it shares with other prefixes."""
+        return _is_long(self._request.sequence)
+
+    def open(self, model: LanguageModel, prefix: Sequence[int], room: int) -> SequenceState:
+        """Open a sequence of ``model`` as ``LanguageModel.open`` does. Raises ``NoPlace`` if its
+        prefix is long and must wait for others."""
+        sequence = model.open(prefix, self.cancellation, room)
+        if self.may_prefill or not _is_long(sequence):
+            return sequence
+        sequence.close([])
+        raise NoPlace
 
     def _proceed(
         self,
@@ -202,6 +229,11 @@ class Job(Generic[T]):
         except BaseException as error:  # the engine must survive it
             return End(error)
         return End()
+
+
+def _is_long(sequence: SequenceState) -> bool:
+    """Return whether more than a block of the prefix is to be computed, in a model that says so."""
+    return getattr(sequence, "num_pending_tokens", 0) > BLOCK_TOKENS
 
 
 def deliver(jobs: Sequence[Job[Any]]) -> None:
