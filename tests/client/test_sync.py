@@ -281,6 +281,15 @@ def test_a_fork_leaves_a_used_client_usable_on_both_sides_and_an_answer_going_on
     ]
 
 
+def test_a_fork_while_a_thread_waits_for_an_answer_leaves_the_client_usable_on_both_sides():
+    """Its first call broke: what is left of it would keep gRPC alive as well."""
+    assert run_program(FORKED_WAITING) == [
+        "child: well met",
+        "child: exit 0",
+        "parent: well met",
+    ]
+
+
 @pytest.mark.parametrize("interceptors", ["", "Passing()"])
 def test_before_a_fork_no_call_is_left_also_with_interceptors(interceptors):
     """What is left of one would keep gRPC alive, and then it can't be used in the child."""
@@ -405,6 +414,56 @@ for _ in chunks:
 resumed = ", resumed" if stream.result.num_resumes else ""
 print("parent:", stream.text + resumed, flush=True)
 print("parent:", client.complete("hello").text, flush=True)
+mesh.stdin.close()
+mesh.wait()
+"""
+
+# The first call of a mesh's answer breaks; its second waits until it is cancelled.
+WAITED_FOR = """
+import grpc, sys, threading
+from specmesh.client import testing
+
+class Slow(testing._FakeGeneration):
+    num_calls = 0
+    def Generate(self, request, context):
+        Slow.num_calls += 1
+        if Slow.num_calls == 1:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+        if Slow.num_calls == 2:
+            cancelled = threading.Event()
+            context.add_callback(cancelled.set)
+            print("waited for", flush=True)
+            cancelled.wait(30)
+            return
+        yield from super().Generate(request, context)
+
+testing._FakeGeneration = Slow
+with testing.FakeMesh() as mesh:
+    for _ in range(2):
+        mesh.answer("well met")
+    print(mesh.address, flush=True)
+    sys.stdin.read()
+"""
+
+FORKED_WAITING = f"""
+mesh = subprocess.Popen(
+    [sys.executable, "-c", {WAITED_FOR!r}],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+)
+client = Client(mesh.stdout.readline().strip())
+texts = []
+reading = threading.Thread(target=lambda: texts.append(client.complete("hello").text), daemon=True)
+reading.start()
+mesh.stdout.readline()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    print("child:", client.complete("hello").text, flush=True)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+print("child: exit", os.waitstatus_to_exitcode(status), flush=True)
+reading.join()
+print("parent:", *texts, flush=True)
 mesh.stdin.close()
 mesh.wait()
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -211,7 +212,8 @@ class ResumableCall:
             return
         if isinstance(error, DeadlineExceeded):
             raise out_of_time(error, self._broken)
-        self._broken = error
+        # Without its traceback, which would keep the call, and with it gRPC, alive.
+        self._broken = copy(error)
         has_begun = answer.started is not None
         if has_no_room(error) and not has_begun and self._called_as is not None:
             self._target.lacked_room(error, *self._called_as)

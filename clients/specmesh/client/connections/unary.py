@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from copy import copy
 from typing import TypeVar
 
 import grpc
@@ -39,7 +40,8 @@ async def call(
         except DeadlineExceeded as error:
             raise out_of_time(error, broken) from broken
         except SpecmeshError as error:
-            broken = error
+            # Without its traceback, which would keep the call, and with it gRPC, alive.
+            broken = copy(error)
             if is_lost(error):
                 target.broke(error)
             pause_s = recovery.pause_s(error, has_begun=False)
