@@ -110,6 +110,8 @@ class ResumableCall:
                 if self.is_closed:
                     break
                 self.cancel()
+                if self._target.suspended and not isinstance(error, DeadlineExceeded):
+                    continue  # The next call begins after `reopen`, and nothing is broken.
                 await self._prepare_next_call(error)
                 self._target = next(self._turns)
             else:

@@ -40,6 +40,8 @@ async def call(
         except DeadlineExceeded as error:
             raise out_of_time(error, broken) from broken
         except SpecmeshError as error:
+            if target.suspended:
+                continue  # The next call begins after `reopen`, and nothing is broken.
             # Without its traceback, which would keep the call, and with it gRPC, alive.
             broken = copy(error)
             if is_lost(error):
