@@ -85,7 +85,7 @@ class ClientTargets:
         loop = asyncio.get_running_loop()
         if loop not in self._targets:
             for closed in [each for each in list(self._targets) if each.is_closed()]:
-                del self._targets[closed]
+                self._targets.pop(closed, None)  # unless another thread was faster
             endpoints = [Endpoint(address, self._settings) for address in self.addresses]
             self._targets[loop] = Targets(endpoints)
         return self._targets[loop]
