@@ -1,6 +1,8 @@
 """A stream that is closed stays closed, whatever its reader is at."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -15,7 +17,8 @@ from tests.client.conftest import (
     whole_answer,
 )
 
-from specmesh.client import AsyncClient, Cancelled, Hooks
+from specmesh.client import AsyncClient, Cancelled, Client, Hooks, testing
+from specmesh.client.testing import FakeMesh
 
 
 async def silent_after_a_chunk(_):
@@ -157,3 +160,85 @@ async def test_closing_the_client_tells_whoever_reads(serve):
             await waiting
     assert caught.value.session.token_ids == TOKENS[:2]
     assert not fake.resumes
+
+
+@pytest.mark.parametrize("name", ["ListModels", "Score"])
+async def test_closing_the_client_tells_whoever_waits_for_another_call(serve, name):
+    begun = asyncio.Event()
+
+    async def never_answers(self, request, context):
+        begun.set()
+        await asyncio.Event().wait()
+
+    fake = await serve(type("SilentOrchestrator", (FakeOrchestrator,), {name: never_answers})())
+    client = AsyncClient(fake.address)
+    call = client.list_models() if name == "ListModels" else client.score("hello")
+    waiting = asyncio.ensure_future(call)
+    async with asyncio.timeout(5):
+        await begun.wait()
+        await client.aclose()
+        with pytest.raises(Cancelled, match="the client was closed"):
+            await waiting
+
+
+async def test_a_call_that_is_cancelled_while_its_client_is_closed_is_cancelled(serve):
+    given = asyncio.Event()
+
+    async def token():
+        given.set()
+        return await asyncio.Event().wait()
+
+    client = AsyncClient("127.0.0.1:1", token=token)
+    waiting = asyncio.ensure_future(client.list_models())
+    await given.wait()
+    await client.aclose()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_closing_the_client_while_a_call_is_prepared_sends_none(serve):
+    begun, given = asyncio.Event(), asyncio.Event()
+
+    async def token():
+        begun.set()
+        await given.wait()
+        return "token"
+
+    fake = await serve(FakeOrchestrator())
+    client = AsyncClient(fake.address, token=token)
+    waiting = asyncio.ensure_future(client.list_models())
+    await begun.wait()
+    await client.aclose()
+    given.set()
+    with pytest.raises(Cancelled, match="the client was closed"):
+        await waiting
+
+
+async def test_closing_a_client_that_is_suspended_tells_whoever_waits():
+    client = AsyncClient("127.0.0.1:1")
+    await client.suspend()
+    waiting = asyncio.ensure_future(client.list_models())
+    await asyncio.sleep(0)
+    await client.aclose()
+    async with asyncio.timeout(5):
+        with pytest.raises(Cancelled, match="the client was closed"):
+            await waiting
+
+
+def test_a_thread_that_waits_for_a_call_while_another_closes_the_client_is_told(monkeypatch):
+    waiting, over = threading.Event(), threading.Event()
+
+    def never_answers(self, request, context):
+        context.add_callback(over.set)
+        waiting.set()
+        over.wait(20)
+
+    monkeypatch.setattr(testing._Tokenizer, "Tokenize", never_answers)
+    with FakeMesh() as mesh, ThreadPoolExecutor(1) as another:
+        client = Client(mesh.address)
+        call = another.submit(client.tokenize, "hello")
+        assert waiting.wait(20)
+        client.close()
+        with pytest.raises(Cancelled):
+            call.result(20)

@@ -225,7 +225,8 @@ class AsyncClient(TokenizerCalls):
             page = served_model_pb2.ListModelsRequest(page_token=response.next_page_token)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections; streams that are still being read are cancelled."""
+        """Close this event loop's connections; streams that are still being read are cancelled, as
+        are other calls, which raise Cancelled."""
         await self._mesh.aclose()
 
     async def suspend(self) -> None:

@@ -90,8 +90,8 @@ def _restored(kind: type[SpecmeshError], args: tuple[object, ...]) -> SpecmeshEr
 
 
 class Cancelled(SpecmeshError):
-    """The stream was closed before its end, or a proxy, or a server that is shutting down,
-    cancelled the call."""
+    """The stream or its client was closed before the end, or a proxy, or a server that is shutting
+    down, cancelled the call."""
 
 
 class Unknown(SpecmeshError):

@@ -18,7 +18,8 @@ import grpc
 
 from specmesh.client.answers.received import ReceivedAnswer, bad_stream
 from specmesh.client.answers.sessions import SavedSession
-from specmesh.client.connections.channels import Endpoint, cut_off_is_unavailable
+from specmesh.client.connections.channels import Endpoint
+from specmesh.client.connections.cut_off import cut_off_is_an_error
 from specmesh.client.connections.recovery import (
     Recovery,
     RetryPolicy,
@@ -125,7 +126,7 @@ class ResumableCall:
         call = self._call
         if call is not None:
             with suppress(TimeoutError, SpecmeshError, grpc.aio.AioRpcError):
-                async with asyncio.timeout(_LAST_WORDS_S), cut_off_is_unavailable(self._target):
+                async with asyncio.timeout(_LAST_WORDS_S), cut_off_is_an_error(self._target):
                     await call.read()
 
     @property
@@ -152,7 +153,7 @@ class ResumableCall:
             self._called_as = None
         silence_s = self._longest_silence_s()
         try:
-            async with asyncio.timeout(silence_s), cut_off_is_unavailable(self._target):
+            async with asyncio.timeout(silence_s), cut_off_is_an_error(self._target):
                 if self._call is None:
                     self._call = await self._open(self._target)
                 response = await self._call.read()

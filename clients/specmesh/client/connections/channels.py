@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +16,7 @@ from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
 from specmesh.client.connections.timeouts import LONGEST_S
-from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
+from specmesh.client.errors import Cancelled, InvalidRequest, SpecmeshError
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -89,6 +88,8 @@ class Endpoint:
         """The readers of open calls; each opens another call when its own is cancelled."""
         self._open_for_calls = asyncio.Event()
         self._open_for_calls.set()
+        self.is_closed = False
+        """True after `aclose`: no call is made any more."""
 
     @property
     def generation(self) -> GenerationServiceAsyncStub:
@@ -167,7 +168,9 @@ class Endpoint:
         self._open_for_calls.set()
 
     async def aclose(self) -> None:
-        """Cancel the calls, whose readers are told, and close the connection."""
+        """Cancel the calls, whose readers are told, and close the connection for good."""
+        self.is_closed = True
+        self._open_for_calls.set()  # Whoever waits for it is told as well.
         for reader in tuple(self.readers):
             reader.close()
         await self._close_channels()
@@ -181,6 +184,8 @@ class Endpoint:
             await channel.close()
 
     def _open(self) -> grpc.aio.Channel:
+        if self.is_closed:
+            raise client_closed()
         if self._channel is None:
             self._channel, self._version = self._new_channel()
             return self._channel
@@ -213,21 +218,9 @@ class Endpoint:
         closing.add_done_callback(self._draining.discard)
 
 
-@asynccontextmanager
-async def cut_off_is_unavailable(target: Endpoint) -> AsyncIterator[None]:
-    """Raise Unavailable if the call in the block was cancelled because ``target`` is suspended; a
-    cancellation by the waiting task passes through."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if not target.suspended or (task is not None and task.cancelling()):
-            raise
-        # The cancellation's traceback would keep the call, and with it gRPC, alive.
-        broke = Unavailable("the connection was suspended", code=grpc.StatusCode.UNAVAILABLE)
-    else:
-        return
-    raise broke
+def client_closed() -> Cancelled:
+    """Return the error of a call whose client was closed meanwhile."""
+    return Cancelled("the client was closed", code=grpc.StatusCode.CANCELLED)
 
 
 def open_channel(

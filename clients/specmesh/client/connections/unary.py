@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import grpc
 
-from specmesh.client.connections.channels import Endpoint, Metadata, cut_off_is_unavailable
+from specmesh.client.connections.channels import Endpoint, Metadata
+from specmesh.client.connections.cut_off import cut_off_is_an_error
 from specmesh.client.connections.recovery import Recovery, RetryPolicy, is_lost, out_of_time
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError
@@ -27,7 +28,7 @@ async def call(
 ) -> R:
     """Return the response of the first target that gives one; only for idempotent calls.
 
-    Raises a SpecmeshError.
+    Raises a SpecmeshError: Cancelled if the client is closed meanwhile.
     """
     now = asyncio.get_running_loop().time
     deadline = now() + limits.timeout_s
@@ -40,6 +41,8 @@ async def call(
         except DeadlineExceeded as error:
             raise out_of_time(error, broken) from broken
         except SpecmeshError as error:
+            if target.is_closed:
+                raise
             if target.suspended:
                 continue  # The next call begins after `reopen`, and nothing is broken.
             # Without its traceback, which would keep the call, and with it gRPC, alive.
@@ -55,7 +58,7 @@ async def call(
 
 async def _once(target: Endpoint, timeout_s: float, invoke: Invoke[R]) -> R:
     try:
-        async with asyncio.timeout(timeout_s), cut_off_is_unavailable(target):
+        async with asyncio.timeout(timeout_s), cut_off_is_an_error(target):
             metadata = (*await target.metadata(), *callers_metadata())
             return await invoke(target, timeout_s, metadata)
     except TimeoutError as error:
