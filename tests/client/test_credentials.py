@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import ipaddress
+from pathlib import Path
 
 import grpc
 import pytest
@@ -147,6 +148,15 @@ async def test_changed_certificates_are_taken_up_and_no_stream_is_lost(authority
 def test_a_certificate_needs_its_key():
     with pytest.raises(ValueError, match="together"):
         Tls(certificate_chain=b"")
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("field", ["root_certificates", "certificate_chain", "private_key"])
+def test_pem_text_that_is_no_bytes_is_refused_and_stays_secret(field, kind):
+    pems = {"certificate_chain": b"", "private_key": b""}
+    with pytest.raises(ValueError, match=f"^{field}: pass PEM text as bytes") as caught:
+        Tls(**{**pems, field: kind("-----BEGIN PRIVATE KEY-----\nc2VjcmV0")})
+    assert "c2VjcmV0" not in str(caught.value)
 
 
 def test_tokens_are_sent_as_bearer_from_wherever_they_come(tmp_path):

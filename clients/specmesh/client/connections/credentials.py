@@ -36,6 +36,10 @@ class Tls:
     def __post_init__(self) -> None:
         if (self.certificate_chain is None) != (self.private_key is None):
             raise ValueError("certificate_chain and private_key must be given together")
+        for name in ("root_certificates", "certificate_chain", "private_key"):
+            # Taken for a path, a private key would end up in the message of an error.
+            if isinstance(pem := getattr(self, name), str | Path) and "-----BEGIN" in str(pem):
+                raise ValueError(f"{name}: pass PEM text as bytes; a string is the path of a file")
 
     def version(self) -> tuple[object, ...]:
         """Return a value that changes when a file changes. Raises OSError if one can't be read."""
