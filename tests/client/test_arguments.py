@@ -43,6 +43,8 @@ def test_a_target_without_a_port_has_the_orchestrators(target, expected):
         ("mesh:grpc", "port 'grpc' is not from 1 to 65535"),
         ("mesh:70000", "port '70000' is not from"),
         ("dns:///", "has no host"),
+        ("a:1,b:2", "has a comma; pass several targets one by one, or separate them by spaces"),
+        ("dns:///a,b", "has a comma"),
     ],
 )
 def test_what_is_no_address_is_refused_when_the_client_is_made(target, message):

@@ -226,7 +226,20 @@ def test_what_is_for_this_machine_goes_through_no_proxy(monkeypatch):
 def test_loopback_is_told_by_address_and_not_by_likeness():
     assert not is_loopback("127.0.0.1.evil.test:1")
     assert not is_loopback("localhostess:1")
+    assert not is_loopback("ipv4:127.0.0.1:1,10.0.0.1:1")
+    assert not is_loopback("dns://10.0.0.1/localhost:1")
     assert is_loopback("127.8.8.8:1")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("ipv4:127.0.0.1:1", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1"),
+        *("dns:localhost:1", "dns:127.0.0.1:1", "dns:///localhost:1", "unix-abstract:mesh"),
+    ],
+)
+def test_loopback_is_told_under_every_scheme_of_grpc(target):
+    assert is_loopback(target)
 
 
 def test_metadata_may_be_asked_for_before_each_call():

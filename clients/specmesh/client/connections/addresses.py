@@ -30,7 +30,7 @@ def with_port(target: str) -> str:
     """Return ``target`` (``host``, ``host:port`` or an address with one of gRPC's schemes) with a
     port.
 
-    Raises ValueError if it is a URL, has no host, or has an invalid port.
+    Raises ValueError if it is a URL or several addresses, has no host, or has an invalid port.
     """
     if target.startswith(_TAKEN_AS_THEY_ARE):
         return target
@@ -56,6 +56,11 @@ def is_name(target: str) -> bool:
 
 
 def _with_port(name: str, target: str) -> str:
+    if "," in name:
+        raise ValueError(
+            f"target {target!r} has a comma; pass several targets one by one, or separate them by "
+            "spaces in SPECMESH_TARGET"
+        )
     host, colon, port = name.rpartition(":")
     if not colon or name.endswith("]") or _is_ipv6(name):
         host, port = name, str(DEFAULT_PORT)

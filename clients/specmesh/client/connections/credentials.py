@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -93,12 +94,20 @@ async def bearer(token: TokenSource) -> tuple[str, str]:
 
 
 def is_loopback(target: str) -> bool:
-    """Return whether ``target`` (host:port) is on this machine."""
-    host = target.removeprefix("dns:///").rpartition(":")[0].strip("[]")
-    if host == "localhost" or target.startswith("unix:"):
+    """Return whether ``target``, an address as gRPC takes it, is on this machine."""
+    if target.startswith(("unix:", "unix-abstract:")):
         return True
+    hosts = _SCHEME.sub("", target).split(",")  # `ipv4:` and `ipv6:` take several.
+    return all(_is_loopback_host(host.rpartition(":")[0].strip("[]")) for host in hosts)
+
+
+_SCHEME = re.compile("^(dns:(///)?|ipv[46]:)")
+"""What precedes a host that this machine resolves: not the name server of ``dns://SERVER/HOST``."""
+
+
+def _is_loopback_host(host: str) -> bool:
     try:
-        return ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
