@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.client.conftest import TOKENS, FakeOrchestrator, chunks, finished, started
 
-from specmesh.client import AsyncClient, Client, Tls, TokenFile, Unavailable
+from specmesh.client import AsyncClient, Client, Tls, TokenFile, Unauthenticated, Unavailable
 from specmesh.client.connections.credentials import is_loopback
 from specmesh.client.testing import FakeMesh
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
@@ -198,12 +198,28 @@ def test_what_no_header_can_hold_is_no_token(token):
         client.list_models()
 
 
-def test_what_a_tokens_source_raises_is_raised():
-    def no_token():
-        raise LookupError("the identity provider is away")
+def away():
+    raise LookupError("the identity provider is away")
 
-    with Client("127.0.0.1:1", token=no_token) as client, pytest.raises(LookupError):
-        client.complete("hello")
+
+@pytest.mark.parametrize("source", ["token", "metadata"])
+def test_a_source_that_fails_is_named_with_what_it_raised(source):
+    expected = f"the function that gives the {source} failed: .*provider is away"
+    with Client("127.0.0.1:1", **{source: away}) as client:
+        for call in (client.list_models, lambda: client.complete("hello")):
+            with pytest.raises(Unauthenticated, match=expected) as caught:
+                call()
+            assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_a_source_that_fails_once_costs_a_batch_one_answer():
+    tokens = iter(["first", None, "third"])
+    with FakeMesh() as mesh:
+        mesh.answer("a")
+        mesh.answer("b")
+        with Client(mesh.address, token=lambda: next(tokens) or away()) as client:
+            answers = client.generate_many(["x", "y", "z"], concurrency=1)
+    assert [answers[0].text, type(answers[1]), answers[2].text] == ["a", Unauthenticated, "b"]
 
 
 def test_a_token_goes_in_clear_text_to_this_machine_alone():

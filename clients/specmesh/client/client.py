@@ -18,8 +18,9 @@ from specmesh.client.answers.values import (
     GenerationResult,
 )
 from specmesh.client.connections.addresses import targets_or_default
-from specmesh.client.connections.channels import ChannelSettings, MetadataSource
+from specmesh.client.connections.channels import ChannelSettings
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
+from specmesh.client.connections.metadata import MetadataSource
 from specmesh.client.connections.recovery import RetryPolicy
 from specmesh.client.connections.targets import ClientTargets
 from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_seconds

@@ -169,4 +169,4 @@ class DataLoss(SpecmeshError):
 
 
 class Unauthenticated(SpecmeshError):
-    """The call's token is missing or invalid."""
+    """The call's token is missing or invalid, or the function that gives it failed."""

@@ -21,8 +21,8 @@ from specmesh.client.answers.values import (
 )
 from specmesh.client.background import background
 from specmesh.client.client import AsyncClient
-from specmesh.client.connections.channels import MetadataSource
 from specmesh.client.connections.credentials import Tls, TokenSource
+from specmesh.client.connections.metadata import MetadataSource
 from specmesh.client.connections.timeouts import Timeouts
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks

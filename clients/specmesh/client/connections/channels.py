@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -13,10 +13,11 @@ from weakref import WeakSet
 import grpc
 
 from specmesh.client.connections.addresses import is_name
-from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
+from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
+from specmesh.client.connections.metadata import MetadataSource, caller_metadata
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
 from specmesh.client.connections.timeouts import LONGEST_S
-from specmesh.client.errors import Cancelled, InvalidRequest, SpecmeshError
+from specmesh.client.errors import Cancelled, SpecmeshError
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -29,19 +30,11 @@ logger = logging.getLogger("specmesh.client")
 PASSED_OVER_S = 2.0
 """Time for which a target that broke a call is skipped: about as long as a restart takes."""
 
-MAX_METADATA_BYTES = 16 * 2**10
-"""The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
-some calls and not others, and give no reason."""
-
 TOO_MANY_PINGS = "Too many pings"
 """The message of a call that a peer aborted because of keepalive pings."""
 _PING_MS = 2_000
 _CALM_MS = 310_000
 """By default servers and proxies allow one ping every five minutes."""
-
-Metadata = Sequence[tuple[str, str | bytes]]
-MetadataSource = Metadata | Callable[[], Metadata]
-"""Metadata of all calls, or a function that returns it and is called before each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,24 +95,10 @@ class Endpoint:
         return TokenizerServiceStub(self._open())
 
     async def metadata(self) -> CallerMetadata:
-        """Wait until calls may start, then return the metadata of the next one. Raises what the
-        sources of metadata and token raise, and ``InvalidRequest`` if it is too large."""
+        """Wait until calls may start, then return the metadata of the next one. Raises as
+        `caller_metadata` does."""
         await self._open_for_calls.wait()
-        source = self._settings.metadata
-        pairs = source() if callable(source) else source
-        carried = tuple((key, value) for key, value in pairs)
-        if self._settings.token is not None:
-            carried = (*carried, await bearer(self._settings.token))
-        num_bytes = sum(len(key) + len(value) for key, value in carried)
-        if num_bytes > MAX_METADATA_BYTES:
-            raise InvalidRequest(
-                f"{num_bytes} bytes of metadata, including the token, are more than "
-                f"{MAX_METADATA_BYTES}",
-                code=grpc.StatusCode.INVALID_ARGUMENT,
-                reason="METADATA_TOO_LARGE",
-                metadata={"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},
-            )
-        return carried
+        return await caller_metadata(self._settings.metadata, self._settings.token)
 
     def broke(self, error: SpecmeshError) -> None:
         """Record that a call to it broke, so that other calls avoid it for `PASSED_OVER_S`."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 
+from specmesh.client.errors import SpecmeshError, Unauthenticated
+
 TokenSource = str | Callable[[], str | Awaitable[str]]
 """A bearer token, or a function that returns one and is called before every call. A synchronous
-function runs in a thread, so it may read a file or ask an identity provider."""
+function runs in a thread, so it may read a file or ask an identity provider. If it fails, its call
+raises Unauthenticated."""
 
 Pem = bytes | str | Path
 """PEM text as bytes, or the path of a PEM file."""
@@ -79,18 +83,36 @@ class TokenFile:
 async def bearer(token: TokenSource) -> tuple[str, str]:
     """Return the metadata entry that carries the token.
 
-    Raises what its source raises, and ValueError for a token that no header can hold.
+    Raises Unauthenticated if its source fails, and ValueError for a token that no header can hold.
     """
-    if isinstance(token, str):
-        value = token
-    elif inspect.iscoroutinefunction(token):
-        value = await token()
-    else:
-        given = await asyncio.to_thread(token)
-        value = await given if inspect.isawaitable(given) else given
+    value = token if isinstance(token, str) else await _asked_for(token)
     if not value or not value.isascii() or not value.isprintable():
         raise ValueError("a token must be printable ASCII and not empty")
     return "authorization", f"Bearer {value}"
+
+
+async def _asked_for(token: Callable[[], str | Awaitable[str]]) -> str:
+    with failures_are_unauthenticated("token"):
+        if inspect.iscoroutinefunction(token):
+            value: str = await token()
+            return value
+        given = await asyncio.to_thread(token)
+        return await given if inspect.isawaitable(given) else given
+
+
+@contextmanager
+def failures_are_unauthenticated(asked_for: str) -> Iterator[None]:
+    """Raise Unauthenticated if the caller's function that gives ``asked_for`` fails in the block:
+    that ends one answer, not the batch that it belongs to."""
+    try:
+        yield
+    except SpecmeshError:
+        raise
+    except Exception as error:
+        raise Unauthenticated(
+            f"the function that gives the {asked_for} failed: {error!r}",
+            code=grpc.StatusCode.UNAUTHENTICATED,
+        ) from error
 
 
 def is_loopback(target: str) -> bool:

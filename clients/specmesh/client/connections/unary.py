@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import grpc
 
-from specmesh.client.connections.channels import Endpoint, Metadata
+from specmesh.client.connections.channels import Endpoint
 from specmesh.client.connections.cut_off import cut_off_is_an_error
+from specmesh.client.connections.metadata import Metadata
 from specmesh.client.connections.recovery import Recovery, RetryPolicy, is_lost, out_of_time
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError
