@@ -5,15 +5,17 @@ import asyncio
 import grpc
 import pytest
 from tests.client.conftest import (
+    TOKENS,
     FakeOrchestrator,
     breaks_after,
     chunks,
     refuses,
+    rest_of_answer,
     started,
     whole_answer,
 )
 
-from specmesh.client import AsyncClient, DeadlineExceeded, Timeouts
+from specmesh.client import AsyncClient, DeadlineExceeded, Hooks, Timeouts
 
 NOBODY = refuses(grpc.StatusCode.UNAVAILABLE, "none of 2 verifiers is usable", "NO_VERIFIER")
 TIMEOUT_S = 0.4
@@ -76,3 +78,31 @@ async def test_timeouts_that_grpc_cannot_count_are_as_long_as_it_can(serve):
     timeouts = Timeouts(connect_s=1e12, generate_s=1e12)
     async with AsyncClient(fake.address, timeouts=timeouts) as client:
         assert (await client.generate("hello")).text
+
+
+async def test_a_deadline_holds_while_the_token_is_waited_for():
+    async with (
+        AsyncClient("127.0.0.1:1", token=asyncio.Event().wait) as client,
+        asyncio.timeout(10),
+    ):
+        with pytest.raises(DeadlineExceeded):
+            await client.generate("hello", timeout_s=TIMEOUT_S)
+
+
+async def test_a_token_that_takes_long_is_no_silence_of_the_target(serve, monkeypatch):
+    loop, passed_s = asyncio.get_running_loop(), 0.0
+    monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + passed_s)
+    broken = []
+    hooks = Hooks(on_retry=broken.append, on_resume=broken.append)
+
+    async def token():
+        nonlocal passed_s
+        passed_s += 100
+        for _ in range(3):  # Timeouts that have passed end what they limit.
+            await asyncio.sleep(0)
+        return "token"
+
+    fake = await serve(FakeOrchestrator([breaks_after(4, heartbeat_ms=500)], [rest_of_answer(4)]))
+    async with AsyncClient(fake.address, token=token, hooks=hooks) as client:
+        assert (await client.generate("hello")).token_ids == TOKENS
+    assert [str(each.error) for each in broken] == ["gone"]

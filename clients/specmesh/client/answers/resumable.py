@@ -23,6 +23,7 @@ from specmesh.client.connections.cut_off import cut_off_is_an_error
 from specmesh.client.connections.recovery import (
     Recovery,
     RetryPolicy,
+    deadline_passed,
     has_no_room,
     is_lost,
     is_not_stored,
@@ -151,11 +152,10 @@ class ResumableCall:
         if self._call is None:
             self._has_answered = False
             self._called_as = None
+            self._call = await self._open(self._target)
         silence_s = self._longest_silence_s()
         try:
             async with asyncio.timeout(silence_s), cut_off_is_an_error(self._target):
-                if self._call is None:
-                    self._call = await self._open(self._target)
                 response = await self._call.read()
         except TimeoutError as error:
             raise Unavailable(
@@ -181,12 +181,17 @@ class ResumableCall:
     async def _open(self, target: Endpoint) -> _Call:
         self._span.calling(target.address)
         target.readers.add(self)
-        caller = await target.metadata()
+        try:
+            # The target is not to blame for a slow function that gives the token.
+            async with asyncio.timeout_at(self._deadline):
+                caller = await target.metadata()
+        except TimeoutError:
+            raise deadline_passed() from None
         if self.is_closed:
             raise _closed_by_caller()
         remaining_s = self._deadline - asyncio.get_running_loop().time()
         if remaining_s <= 0:
-            raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+            raise deadline_passed()
         if self.answer.started is None:
             refusal = target.refusal(caller, remaining_s)
             if refusal is not None:

@@ -91,6 +91,11 @@ class Recovery:
         return longest_s * self._rng.uniform(0.5, 1)
 
 
+def deadline_passed() -> DeadlineExceeded:
+    """Return the error of an answer whose deadline passed before a call."""
+    return DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
 def out_of_time(deadline: SpecmeshError, broken: SpecmeshError | None) -> SpecmeshError:
     """Return the error ``deadline`` with the error of the call before it, ``broken``, which tells
     the user what the time was spent on."""
