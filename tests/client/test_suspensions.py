@@ -1,6 +1,7 @@
 """Calls that are broken on purpose before a fork go on after it as if nothing had happened."""
 
 import asyncio
+import logging
 
 from tests.client.conftest import TOKENS, FakeOrchestrator, rest_of_answer, started
 
@@ -53,6 +54,29 @@ async def test_suspensions_use_up_no_retries_of_other_calls(serve):
         await suspend_and_reopen(client, NUM_FORKS, waiting)
         assert len(await listing) == 2
     assert broken == []
+
+
+async def test_a_token_that_comes_during_a_suspension_begins_no_call_before_its_end(serve, caplog):
+    caplog.set_level(logging.DEBUG, "specmesh.client")
+    begun, given = asyncio.Event(), asyncio.Event()
+
+    async def token():
+        begun.set()
+        await given.wait()
+        return "token"
+
+    fake = await serve(FakeOrchestrator())
+    async with AsyncClient(fake.address, token=token) as client, asyncio.timeout(20):
+        listing = asyncio.ensure_future(client.list_models())
+        await begun.wait()
+        await client.suspend()
+        given.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert caplog.messages == []
+        client.reopen()
+        await listing
+    assert caplog.messages == [f"channel to {fake.address}"]
 
 
 async def suspend_and_reopen(client, times, waiting):

@@ -98,7 +98,9 @@ class Endpoint:
         """Wait until calls may start, then return the metadata of the next one. Raises as
         `caller_metadata` does."""
         await self._open_for_calls.wait()
-        return await caller_metadata(self._settings.metadata, self._settings.token)
+        metadata = await caller_metadata(self._settings.metadata, self._settings.token)
+        await self._open_for_calls.wait()  # Meanwhile they may have been suspended.
+        return metadata
 
     def broke(self, error: SpecmeshError) -> None:
         """Record that a call to it broke, so that other calls avoid it for `PASSED_OVER_S`."""
