@@ -13,7 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.client.conftest import TOKENS, FakeOrchestrator, chunks, finished, started
 
-from specmesh.client import AsyncClient, Client, Tls, TokenFile, Unauthenticated, Unavailable
+from specmesh.client import (
+    AsyncClient,
+    Client,
+    Hooks,
+    Tls,
+    TokenFile,
+    Unauthenticated,
+    Unavailable,
+)
 from specmesh.client.connections.credentials import is_loopback
 from specmesh.client.testing import FakeMesh
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
@@ -283,6 +291,36 @@ def test_metadata_goes_with_every_call_and_options_replace_the_clients_own():
     assert [each["x-team"] for each in mesh.metadata] == ["search", "search"]
     assert mesh.metadata[0]["x-raw-bin"] == b"\xff"
     assert mesh.metadata[0]["user-agent"].startswith("our-service ")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "message"),
+    [
+        ({"x-team": "search"}, TypeError, "metadata: expected a sequence of .*, got dict"),
+        ("ab", TypeError, "metadata: expected a sequence of .*, got str"),
+        (["ab"], TypeError, r"metadata\[0\]: expected \(key, value\)"),
+        ([("a", "b"), ("c",)], TypeError, r"metadata\[1\]: expected \(key, value\)"),
+        ([(b"x-team", "a")], TypeError, r"metadata\[0\]: .*, the key a string"),
+        ([("X-Team", "a")], ValueError, "the key 'X-Team' must have only lower-case letters"),
+        ([("x team", "a")], ValueError, "the key 'x team'"),
+        ([("", "a")], ValueError, "the key ''"),
+        ([("x-team", 5)], TypeError, "'x-team' takes a string, not int"),
+        ([("x-team", None)], TypeError, "'x-team' takes a string, not NoneType"),
+        ([("x-team", "sé")], ValueError, "'x-team' takes printable ASCII"),
+        ([("x-team", "a\n")], ValueError, "'x-team' takes printable ASCII"),
+        ([("x-team", b"\xff")], ValueError, "'x-team' takes printable ASCII"),
+        ([("x-team-bin", "a")], TypeError, "'x-team-bin' takes bytes, not str"),
+    ],
+)
+def test_metadata_that_no_call_can_carry_are_refused_under_their_key(metadata, error, message):
+    retries = []
+    hooks = Hooks(on_retry=retries.append)
+    for source in (metadata, lambda: metadata):
+        with Client("127.0.0.1:1", metadata=source, hooks=hooks) as client:
+            for call in (client.list_models, lambda: client.complete("hello")):
+                with pytest.raises(error, match=message):
+                    call()
+    assert retries == []
 
 
 def test_interceptors_see_the_calls():

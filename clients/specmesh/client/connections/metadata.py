@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import grpc
 
@@ -13,6 +14,9 @@ from specmesh.client.connections.credentials import (
 )
 from specmesh.client.connections.refusals import CallerMetadata
 from specmesh.client.errors import InvalidRequest
+
+_KEY = re.compile(r"[a-z0-9_.-]+")
+_BINARY = "-bin"
 
 MAX_METADATA_BYTES = 16 * 2**10
 """The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
@@ -26,12 +30,12 @@ MetadataSource = Metadata | Callable[[], Metadata]
 async def caller_metadata(source: MetadataSource, token: TokenSource | None) -> CallerMetadata:
     """Return the metadata of one call, with its token.
 
-    Raises Unauthenticated if a function that gives them fails, ValueError for a token that no
-    header can hold, and InvalidRequest if they are too large.
+    Raises Unauthenticated if a function that gives them fails, TypeError or ValueError for a pair
+    or a token that no header can hold, and InvalidRequest if they are too large.
     """
     with failures_are_unauthenticated("metadata"):
         pairs = source() if callable(source) else source
-    carried = tuple((key, value) for key, value in pairs)
+    carried = _checked(pairs)
     if token is not None:
         carried = (*carried, await bearer(token))
     num_bytes = sum(len(key) + len(value) for key, value in carried)
@@ -44,3 +48,40 @@ async def caller_metadata(source: MetadataSource, token: TokenSource | None) -> 
             metadata={"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},
         )
     return carried
+
+
+def _checked(pairs: object) -> CallerMetadata:
+    """Raise TypeError or ValueError, naming the key, for what gRPC would refuse without a name, and
+    by the status of a server that failed. Values may be secret, so no message has one."""
+    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
+        kind = type(pairs).__name__
+        raise TypeError(f"metadata: expected a sequence of (key, value), got {kind}")
+    return tuple(_checked_pair(at, pair) for at, pair in enumerate(pairs))
+
+
+def _checked_pair(at: int, pair: object) -> tuple[str, str | bytes]:
+    match pair:
+        case (str(key), value):
+            pass
+        case _:
+            raise TypeError(f"metadata[{at}]: expected (key, value), the key a string")
+    if not _KEY.fullmatch(key):
+        raise ValueError(
+            f"metadata: the key {key!r} must have only lower-case letters, digits, '_', '-' and '.'"
+        )
+    return key, _checked_value(key, value)
+
+
+def _checked_value(key: str, value: object) -> str | bytes:
+    if key.endswith(_BINARY):
+        if not isinstance(value, bytes):
+            raise TypeError(f"metadata: {key!r} takes bytes, not {type(value).__name__}")
+        return value
+    if not isinstance(value, str | bytes):
+        raise TypeError(f"metadata: {key!r} takes a string, not {type(value).__name__}")
+    text = value if isinstance(value, str) else value.decode("latin-1")
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError(
+            f"metadata: {key!r} takes printable ASCII; a key that ends in {_BINARY!r} takes bytes"
+        )
+    return value
