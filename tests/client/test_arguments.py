@@ -84,6 +84,12 @@ def test_an_option_that_is_wrong_is_named(options, message):
         CLIENT.generate("a", **options)
 
 
+async def test_an_option_of_a_template_that_is_wrong_is_named():
+    for name in ("temperature", "add_generation_promt"):
+        with pytest.raises(TypeError, match=f"no option '{name}'"):
+            await CLIENT.apply_chat_template([ChatMessage("user", "a")], **{name: True})
+
+
 @pytest.mark.parametrize(
     ("prompt", "error", "message"),
     [

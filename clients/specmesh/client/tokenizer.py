@@ -11,6 +11,7 @@ from specmesh.client.connections.unary import Invoke, R
 from specmesh.client.requests.build import TemplateOptions, chat_message
 from specmesh.client.requests.chats import ChatMessage
 from specmesh.client.requests.filled import filled
+from specmesh.client.requests.option_names import check_names
 from specmesh.v1 import tokenizer_pb2
 
 
@@ -73,7 +74,8 @@ class TokenizerCalls(ABC):
         model: str = "",
         **template: Unpack[TemplateOptions],
     ) -> ChatPrompt:
-        """Return the prompt that `chat` would make of ``messages``."""
+        """Return the prompt that `chat` would make of ``messages``. Raises as `chat` does."""
+        check_names(template, TemplateOptions.__annotations__)
         request = tokenizer_pb2.ApplyChatTemplateRequest(
             model=model, chat=chat_message(messages, template)
         )
