@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from types import TracebackType
 from typing import Self
 
@@ -64,6 +65,7 @@ class FakeMesh:
         self.metadata: list[dict[str, str | bytes]] = []
         """The metadata of each call, in order."""
         self._lock = threading.Lock()
+        self._numbers = count(1)
         self._script: deque[ScriptedSession | ScriptedFailure] = deque()
         self._sessions: dict[str, ScriptedSession] = {}
         self._by_request: dict[str, ScriptedSession] = {}
@@ -88,8 +90,8 @@ class FakeMesh:
         """
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
         with self._lock:
-            number = len(self._sessions) + len(self._script) + 1
-            self._script.append(ScriptedSession(f"fake-{number}", said, deque(sorted(breaks))))
+            session_id = f"fake-{next(self._numbers)}"
+            self._script.append(ScriptedSession(session_id, said, deque(sorted(breaks))))
 
     def fail(
         self,
