@@ -105,15 +105,20 @@ class ScriptedSession:
         self.epoch = epoch
         yield events_pb2.GenerationEvent(started=self.started())
         for number, (text, delta) in enumerate(zip(self.texts, self.deltas, strict=True)):
-            if self.breaks and self.breaks[0] <= number:
-                self.breaks.popleft()
-                raise _BREAK.abort(context)
-            if self.cancelled.is_set():
-                raise _CANCELLED.abort(context)
+            self._end_if_scripted(number, context)
             if number >= num_received:
                 yield events_pb2.GenerationEvent(chunk=_chunk(number, text, delta))
                 self.num_said = number + 1
+        self._end_if_scripted(len(self.said), context)
         yield events_pb2.GenerationEvent(finished=self.finished())
+
+    def _end_if_scripted(self, num_said: int, context: grpc.ServicerContext) -> None:
+        """Abort the call if it breaks after ``num_said`` tokens, or the session is cancelled."""
+        if self.breaks and self.breaks[0] <= num_said:
+            self.breaks.popleft()
+            raise _BREAK.abort(context)
+        if self.cancelled.is_set():
+            raise _CANCELLED.abort(context)
 
     def started(self) -> events_pb2.GenerationStarted:
         """Return the first message of the answer."""

@@ -86,9 +86,13 @@ class FakeMesh:
         own.
 
         The call breaks after ``breaks_after`` tokens of the answer, or once after each of several
-        such counts; a client that resumes gets the rest.
+        such counts; a client that resumes gets the rest. Raises ValueError for a count that the
+        answer does not reach.
         """
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
+        for each in breaks:
+            if not 0 <= each <= len(said):
+                raise ValueError(f"breaks_after: {each} is not from 0 to {len(said)}")
         with self._lock:
             session_id = f"fake-{next(self._numbers)}"
             self._script.append(ScriptedSession(session_id, said, deque(sorted(breaks))))
