@@ -79,6 +79,16 @@ async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
         assert stream.result.text == "tail"
 
 
+async def test_a_response_may_be_longer_than_grpc_takes_by_itself(serve):
+    async def script(_):
+        yield started()
+        yield finished(text="x" * 5 * 2**20)
+
+    fake = await serve(FakeOrchestrator([script]))
+    async with AsyncClient(fake.address) as client:
+        assert len((await client.generate("hello")).text) == 5 * 2**20
+
+
 async def test_options_reach_the_server_and_unset_ones_stay_unset(serve):
     fake = await serve(FakeOrchestrator([whole_answer, whole_answer]))
     async with AsyncClient(fake.address) as client:

@@ -36,6 +36,9 @@ _PING_MS = 2_000
 _CALM_MS = 310_000
 """By default servers and proxies allow one ping every five minutes."""
 
+_MAX_RESPONSE_BYTES = 64 * 2**20
+"""A request may have a million tokens, whose spellings alone are more than gRPC's 4 MiB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSettings:
@@ -223,6 +226,7 @@ def open_channel(
         "grpc.keepalive_timeout_ms": 2_000,
         "grpc.http2.ping_timeout_ms": 2_000,
         "grpc.http2.max_pings_without_data": 0,
+        "grpc.max_receive_message_length": _MAX_RESPONSE_BYTES,
     }
     if is_name(address):
         # A name may resolve to several orchestrators; by default all calls go to the first.
