@@ -1,8 +1,10 @@
 """Arguments that are wrong are refused before anything is sent, by their names."""
 
+import re
+
 import pytest
 
-from specmesh.client import AsyncClient, ChatMessage
+from specmesh.client import AsyncClient, ChatMessage, Filter, ToolCall, ToolChoice
 from specmesh.client.connections.addresses import DEFAULT_TARGET, targets_or_default, with_port
 from specmesh.client.requests.chats import chat_turn
 
@@ -77,6 +79,11 @@ def test_without_targets_the_environment_names_them(monkeypatch):
         ({"stop_strings": ["a", 1]}, "stop_strings: expected strings, got 1"),
         ({"model": 5}, "model: expected a string, got 5"),
         ({"predictor": 5}, "predictor: expected a string, got 5"),
+        ({"filter": "x"}, "filter: expected a Filter, got 'x'"),
+        ({"logit_bias": [1]}, "logit_bias: expected a mapping of token ids to numbers, got list"),
+        ({"banned_sequences": [1, 2]}, r"banned_sequences\[0\]: expected token ids, got 1"),
+        ({"banned_sequences": [[1], ["a"]]}, r"banned_sequences\[1\]: "),
+        ({"banned_sequences": "ab"}, "banned_sequences: expected sequences of token ids, got 'ab'"),
     ],
 )
 def test_an_option_that_is_wrong_is_named(options, message):
@@ -88,6 +95,54 @@ async def test_an_option_of_a_template_that_is_wrong_is_named():
     for name in ("temperature", "add_generation_promt"):
         with pytest.raises(TypeError, match=f"no option '{name}'"):
             await CLIENT.apply_chat_template([ChatMessage("user", "a")], **{name: True})
+
+
+@pytest.mark.parametrize("follow_load", [(1,), (0, 1, 2), 0.5])
+def test_bounds_of_a_filter_are_two(follow_load):
+    with pytest.raises(TypeError, match=r"filter\.follow_load: expected \(lowest, highest\)"):
+        Filter(follow_load=follow_load)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tools": "[{}]"}, "tools: expected a sequence of tools, got str"),
+        ({"tools": {"type": "function"}}, "tools: expected a sequence of tools, got dict"),
+        ({"tools": 5}, "tools: expected a sequence of tools, got int"),
+        ({"template_arguments": [1]}, "template_arguments: expected a mapping, got list"),
+        ({"template_arguments": {"a": {1}}}, "template_arguments: "),
+        ({"continue_final_message": "a"}, "continue_final_message: "),
+        ({"content_as_text": "a"}, "content_as_text: "),
+    ],
+)
+def test_an_option_of_a_chat_that_is_wrong_is_named(options, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        CLIENT.chat([ChatMessage("user", "a")], **options)
+
+
+async def test_what_is_no_sequence_of_token_ids_is_named():
+    for call in (CLIENT.detokenize, CLIENT.token_strings):
+        with pytest.raises(ValueError, match=r"^token_ids: "):
+            await call([-1])
+
+
+async def test_a_text_is_no_batch_of_prompts():
+    with pytest.raises(TypeError, match="prompts: expected a sequence of prompts, got one string"):
+        await CLIENT.generate_many("import os")
+
+
+@pytest.mark.parametrize("name", ["max_retries", "max_resumes"])
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (None, TypeError, "must be a whole number, not NoneType"),
+        ("3", TypeError, "must be a whole number, not str"),
+        (-1, ValueError, "must be at least 0, not -1"),
+    ],
+)
+def test_numbers_of_calls_that_are_none_are_named(name, value, error, message):
+    with pytest.raises(error, match=f"{name} {message}"):
+        AsyncClient(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -134,3 +189,40 @@ def test_a_message_that_is_none_is_named(message, expected):
 def test_half_of_a_surrogate_pair_is_refused_under_the_name_of_its_field():
     with pytest.raises(ValueError, match=r"^request_id: .*surrogates not allowed"):
         CLIENT.generate("hello", request_id="\ud800")
+    with pytest.raises(ValueError, match=r"^stop_strings: .*surrogates not allowed"):
+        CLIENT.generate("hello", stop_strings=["\ud800"])
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        (ChatMessage("user", HALF), "content"),
+        ({"role": HALF, "content": "a"}, "role"),
+        (ChatMessage("a", "", tool_calls=(ToolCall("1", "f", HALF),)), "tool_calls[0].arguments"),
+        (
+            {"role": "a", "tool_calls": [{"id": "1", "function": {"name": HALF}}]},
+            "tool_calls[0].name",
+        ),
+    ],
+)
+def test_half_of_a_surrogate_pair_in_a_message_is_refused_under_its_place(message, place):
+    expected = re.escape(f"messages[1].{place}: ") + ".*surrogates not allowed"
+    with pytest.raises(ValueError, match=f"^{expected}"):
+        CLIENT.chat([ChatMessage("user", "a"), message])
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"tools": ["{}", HALF]}, "tools[1]: "),
+        ({"tools": [{"name": HALF}]}, "tools[0]: "),
+        ({"template_arguments": {"a": HALF}}, "template_arguments: "),
+        ({"tool_choice": ToolChoice([HALF])}, "tool_choice.names: "),
+    ],
+)
+def test_half_of_a_surrogate_pair_in_an_option_of_a_chat_likewise(options, place):
+    with pytest.raises(ValueError, match=f"^{re.escape(place)}.*surrogates not allowed"):
+        CLIENT.chat([ChatMessage("user", "a")], **options)

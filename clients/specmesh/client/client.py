@@ -21,7 +21,7 @@ from specmesh.client.connections.addresses import targets_or_default
 from specmesh.client.connections.channels import ChannelSettings
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.connections.metadata import MetadataSource
-from specmesh.client.connections.recovery import RetryPolicy
+from specmesh.client.connections.recovery import RetryPolicy, check_count
 from specmesh.client.connections.targets import ClientTargets
 from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_seconds
 from specmesh.client.connections.unary import Invoke, R, call
@@ -46,7 +46,8 @@ class AsyncClient(TokenizerCalls):
 
     ``targets`` default to the addresses in the environment variable SPECMESH_TARGET, separated by
     spaces, and without it to ``127.0.0.1:50051``; the default port is 50051. Raises ValueError for
-    a target that is not an address, such as a URL.
+    a target that is not an address, such as a URL, and TypeError or ValueError for another wrong
+    argument, naming it.
 
     Calls start at the targets in turn (round robin) and skip a target that can't be reached. If
     all are unreachable or overloaded, the first call of an answer is retried ``max_retries``
@@ -84,6 +85,8 @@ class AsyncClient(TokenizerCalls):
                 f"a token would be sent to {remote[0]} in clear text: pass tls, "
                 "or send_token_in_clear_text=True"
             )
+        check_count("max_retries", max_retries)
+        check_count("max_resumes", max_resumes)
         self._timeouts = timeouts or Timeouts()
         self._max_retries = max_retries
         self._max_resumes = max_resumes

@@ -45,8 +45,11 @@ class TokenizerCalls(ABC):
         self, token_ids: Sequence[int], *, keep_special_tokens: bool = False, model: str = ""
     ) -> str:
         """Return the text of tokens; bytes that are not UTF-8 become U+FFFD."""
-        request = tokenizer_pb2.DetokenizeRequest(
-            model=model, token_ids=token_ids, keep_special_tokens=keep_special_tokens
+        request = filled(
+            tokenizer_pb2.DetokenizeRequest,
+            model=model,
+            token_ids=token_ids,
+            keep_special_tokens=keep_special_tokens,
         )
         response = await self._call(
             lambda target, timeout, metadata: target.tokenizer.Detokenize(
@@ -57,8 +60,11 @@ class TokenizerCalls(ABC):
 
     async def token_strings(self, token_ids: Sequence[int], *, model: str = "") -> tuple[str, ...]:
         """Return the tokenizer's spelling of each token, such as "Ġdef" for " def"."""
-        request = tokenizer_pb2.DetokenizeRequest(
-            model=model, token_ids=token_ids, include_token_strings=True
+        request = filled(
+            tokenizer_pb2.DetokenizeRequest,
+            model=model,
+            token_ids=token_ids,
+            include_token_strings=True,
         )
         response = await self._call(
             lambda target, timeout, metadata: target.tokenizer.Detokenize(
@@ -76,8 +82,10 @@ class TokenizerCalls(ABC):
     ) -> ChatPrompt:
         """Return the prompt that `chat` would make of ``messages``. Raises as `chat` does."""
         check_names(template, TemplateOptions.__annotations__)
-        request = tokenizer_pb2.ApplyChatTemplateRequest(
-            model=model, chat=chat_message(messages, template)
+        request = filled(
+            tokenizer_pb2.ApplyChatTemplateRequest,
+            model=model,
+            chat=chat_message(messages, template),
         )
         response = await self._call(
             lambda target, timeout, metadata: target.tokenizer.ApplyChatTemplate(

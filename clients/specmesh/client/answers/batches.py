@@ -17,8 +17,11 @@ async def answer_all(
     """Return for each of ``prompts``, in their order, the result of `generate` or its error.
 
     At most ``concurrency`` requests run concurrently; ``prompts`` are read lazily. Raises
-    ValueError for a concurrency below 1, and what `generate` raises before its first call.
+    ValueError for a concurrency below 1, TypeError for prompts that are one text, and what
+    `generate` raises before its first call.
     """
+    if isinstance(prompts, str | bytes):  # would be read as a sequence of characters
+        raise TypeError("prompts: expected a sequence of prompts, got one string")
     if concurrency < 1:
         raise ValueError("concurrency must be at least 1")
     waiting = enumerate(prompts)

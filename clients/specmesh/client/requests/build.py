@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from specmesh.client.requests.chats import ChatMessage, ToolChoice, chat_turn, chosen, written_tool
-from specmesh.client.requests.filled import filled, filled_from, like
+from specmesh.client.requests.chats import ChatMessage, ToolChoice, chat_turn, chosen, written_tools
+from specmesh.client.requests.filled import filled, filled_from, naming
 from specmesh.client.requests.option_names import check_names
 from specmesh.client.requests.sampling import (
     SamplingOptions,
@@ -77,22 +77,27 @@ class ChatOptions(GenerateOptions, TemplateOptions, total=False):
 def chat_message(
     messages: Sequence[ChatMessage | Mapping[str, Any]], options: TemplateOptions | ChatOptions
 ) -> chat_pb2.Chat:
-    """Build the message. Raises TypeError, naming the place, for anything that is not a message or
-    not text, and ValueError for template arguments that JSON can't represent."""
+    """Build the message. Raises TypeError or ValueError, naming the place, for anything that is not
+    a message or a tool, for a text that none can hold, and for template arguments that JSON can't
+    represent."""
     goes_on = options.get("continue_final_message", False)
     begins = options.get("add_generation_prompt")
-    chat = chat_pb2.Chat(
+    chat = filled(
+        chat_pb2.Chat,
         messages=[chat_turn(f"messages[{at}]", each) for at, each in enumerate(messages)],
         add_generation_prompt=not goes_on if begins is None else begins,
         continue_final_message=goes_on,
         content_as_text=options.get("content_as_text", False),
-        tools=[
-            written_tool(f"tools[{at}]", each) for at, each in enumerate(options.get("tools") or ())
-        ],
+        tools=written_tools(options.get("tools")),
     )
     if (choice := options.get("tool_choice")) is not None:
         chat.tool_choice.CopyFrom(chosen(choice))
-    chat.template_arguments.update(dict(options.get("template_arguments") or {}))
+    if (arguments := options.get("template_arguments")) is not None:
+        if not isinstance(arguments, Mapping):
+            kind = type(arguments).__name__
+            raise TypeError(f"template_arguments: expected a mapping, got {kind}")
+        with naming("template_arguments: "):
+            chat.template_arguments.update(dict(arguments))
     return chat
 
 
@@ -131,18 +136,14 @@ def generate_request(
         speculation=speculation_options(given),
     )
     if isinstance(prompt, str):
-        try:
+        with naming("prompt: "):
             request.text = prompt
-        except ValueError as error:
-            raise like(error, f"prompt: {error}") from None
     elif isinstance(prompt, chat_pb2.Chat):
         request.chat.CopyFrom(prompt)
     elif isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
         kind = type(prompt).__name__
         raise TypeError(f"prompt: expected text or token ids, got {kind}")
     else:
-        try:
+        with naming("prompt: "):
             request.tokens.CopyFrom(pb.TokenIds(ids=prompt))
-        except (TypeError, ValueError) as error:
-            raise like(error, f"prompt: {error}") from None
     return request

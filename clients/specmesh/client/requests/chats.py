@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from specmesh.client.requests.filled import filled, naming
 from specmesh.v1 import chat_pb2
 
 _OPTIONAL = ("name", "tool_calls", "tool_call_id", "reasoning_content")
@@ -49,7 +50,7 @@ class ToolChoice:
 
 def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
     """Build the message; a mapping has OpenAI's shape. Raises TypeError, naming ``place``, if
-    ``message`` is not one."""
+    ``message`` is not one, and ValueError for a text that no message can hold."""
     if isinstance(message, ChatMessage):
         given: Mapping[str, Any] = {name: getattr(message, name) for name in _FIELDS}
     elif isinstance(message, Mapping):
@@ -63,11 +64,11 @@ def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.
     calls = given.get("tool_calls", ())
     if not isinstance(calls, list | tuple):
         raise TypeError(f"{place}.tool_calls: expected a sequence of calls, got {calls!r}")
-    return chat_pb2.ChatMessage(
-        **{name: given.get(name, "") for name in _TEXTS},
-        content=_text(f"{place}.content", given.get("content", "")),
-        tool_calls=[_call(f"{place}.tool_calls[{at}]", each) for at, each in enumerate(calls)],
-    )
+    content = _text(f"{place}.content", given.get("content", ""))
+    written = [_call(f"{place}.tool_calls[{at}]", each) for at, each in enumerate(calls)]
+    texts = {name: given.get(name, "") for name in _TEXTS}
+    with naming(f"{place}."):
+        return filled(chat_pb2.ChatMessage, **texts, content=content, tool_calls=written)
 
 
 _FIELDS = ("role", "content", *_OPTIONAL)
@@ -87,7 +88,8 @@ def _check_keys(place: str, message: Mapping[str, Any]) -> None:
 
 def _call(place: str, call: object) -> chat_pb2.ToolCall:
     if isinstance(call, ToolCall):
-        return chat_pb2.ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+        with naming(f"{place}."):
+            return filled(chat_pb2.ToolCall, **asdict(call))
     if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
         raise TypeError(f"{place}: expected a ToolCall or a mapping with a 'function'")
     function = call["function"]
@@ -98,17 +100,28 @@ def _call(place: str, call: object) -> chat_pb2.ToolCall:
     for name, text in texts.items():
         if not isinstance(text, str):
             raise TypeError(f"{place}: {name!r} must be a string, not {text!r}")
-    return chat_pb2.ToolCall(**texts)
+    with naming(f"{place}."):
+        return filled(chat_pb2.ToolCall, **texts)
 
 
-def written_tool(place: str, tool: object) -> str:
-    """Return a tool as JSON. Raises TypeError, naming ``place``, if it is no mapping, or one that
-    JSON can't represent; a string is taken for JSON."""
-    if isinstance(tool, str):
-        return tool
-    if not isinstance(tool, Mapping):
+def written_tools(tools: object) -> list[str]:
+    """Return each tool as JSON; a string is taken for JSON, and None for no tools. Raises
+    TypeError, naming the place, for one that is no mapping or that JSON can't represent, and
+    ValueError for one that no message can hold."""
+    if tools is None:
+        return []
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+        raise TypeError(f"tools: expected a sequence of tools, got {type(tools).__name__}")
+    return [_written_tool(f"tools[{at}]", each) for at, each in enumerate(tools)]
+
+
+def _written_tool(place: str, tool: object) -> str:
+    if not isinstance(tool, str | Mapping):
         raise TypeError(f"{place}: expected a mapping or JSON, got {tool!r}")
-    return _json(place, tool)
+    written = tool if isinstance(tool, str) else _json(place, tool)
+    with naming(f"{place}: "):
+        written.encode()
+    return written
 
 
 def chosen(choice: object) -> chat_pb2.ToolChoice:
@@ -117,7 +130,8 @@ def chosen(choice: object) -> chat_pb2.ToolChoice:
         raise TypeError(f"tool_choice: expected a ToolChoice, got {choice!r}")
     if isinstance(choice.names, str):  # would be read as a sequence of characters
         raise TypeError("tool_choice.names: expected a sequence of strings, got one string")
-    return chat_pb2.ToolChoice(names=choice.names, single_call=choice.single_call)
+    with naming("tool_choice."):
+        return filled(chat_pb2.ToolChoice, names=choice.names, single_call=choice.single_call)
 
 
 def _json(place: str, value: Mapping[str, Any]) -> str:

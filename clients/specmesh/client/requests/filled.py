@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -36,6 +37,16 @@ def _check(message: type[Message], name: str, value: object) -> None:
         raise like(error, f"{name}: {_reason(message, name, value, error)}") from None
 
 
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Put ``place``, such as "prompt: " or "messages[0].", before the message of a TypeError or
+    ValueError in the block."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise like(error, f"{place}{error}") from None
+
+
 def like(error: TypeError | ValueError, message: str) -> TypeError | ValueError:
     """Return an error of the kind of ``error`` with this ``message``. Half of a surrogate pair,
     which no text can hold, raises a UnicodeEncodeError, which takes more than a message."""
@@ -49,7 +60,7 @@ def _reason(message: type[Message], name: str, value: object, error: Exception) 
     if field.type != field.TYPE_STRING:
         return str(error)
     if field.is_repeated and isinstance(value, Sequence):
-        wrong = next((each for each in value if not isinstance(each, str)), value)
+        wrong = next((each for each in value if not isinstance(each, str)), "")
         expected = "strings"
     else:
         wrong, expected = value, "a string"

@@ -7,14 +7,14 @@ their spans, the command line, the load generator and the gateway's extension fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict, get_type_hints
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from specmesh.client.requests.filled import filled
+from specmesh.client.requests.filled import filled, naming
 from specmesh.client.requests.grammar import Grammar
 from specmesh.v1 import sampling_pb2
 
@@ -180,13 +180,26 @@ def sampling_parameters(options: Mapping[str, Any]) -> sampling_pb2.SamplingPara
     if (mode := named.get("acceptance_mode")) is not None:
         named["acceptance_mode"] = _ACCEPTANCE_MODES[AcceptanceMode(mode)]
     if sequences := named.get("banned_sequences"):
-        named["banned_sequences"] = [
-            filled(sampling_pb2.TokenSequence, token_ids=sequence) for sequence in sequences
-        ]
+        named["banned_sequences"] = _sequences(sequences)
     if bias := named.get("logit_bias"):
+        if not isinstance(bias, Mapping):
+            kind = type(bias).__name__
+            raise TypeError(f"logit_bias: expected a mapping of token ids to numbers, got {kind}")
         named["logit_bias"] = dict(bias)
     if (grammar := named.get("grammar")) is not None:
         if not isinstance(grammar, Grammar):
             raise TypeError(f"grammar: expected a Grammar, got {type(grammar).__name__}")
         named["grammar"] = grammar.message
     return filled(sampling_pb2.SamplingParameters, **named)
+
+
+def _sequences(given: object) -> list[sampling_pb2.TokenSequence]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"banned_sequences: expected sequences of token ids, got {given!r}")
+    sequences = []
+    for at, token_ids in enumerate(given):
+        if isinstance(token_ids, str) or not isinstance(token_ids, Iterable):
+            raise TypeError(f"banned_sequences[{at}]: expected token ids, got {token_ids!r}")
+        with naming(f"banned_sequences[{at}]: "):
+            sequences.append(sampling_pb2.TokenSequence(token_ids=token_ids))
+    return sequences

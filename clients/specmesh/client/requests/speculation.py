@@ -34,6 +34,10 @@ class Filter:
         rules = (self.threshold, self.escalation_rate, self.follow_load)
         if sum(rule is not None for rule in rules) > 1:
             raise ValueError("at most one of threshold, escalation_rate and follow_load can be set")
+        match self.follow_load:
+            case None | (_, _):
+                return
+        raise TypeError(f"filter.follow_load: expected (lowest, highest), got {self.follow_load!r}")
 
 
 def filter_options(chosen: Filter) -> speculation_pb2.FilterOptions:
@@ -62,7 +66,9 @@ STRATEGY_OPTIONS: Sequence[str] = tuple(
 def speculation_options(options: Mapping[str, Any]) -> speculation_pb2.SpeculationOptions:
     """Build the message of those ``options`` that are its fields. Raises TypeError for a value of
     the wrong type and ValueError for one that its field can't hold."""
-    chosen: Filter | None = options.get("filter")
+    chosen = options.get("filter")
+    if not isinstance(chosen, Filter | None):
+        raise TypeError(f"filter: expected a Filter, got {chosen!r}")
     rule = None if chosen is None else filter_options(chosen)
     return filled_from(speculation_pb2.SpeculationOptions, {**options, "filter": rule})
 
