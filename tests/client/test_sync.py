@@ -296,6 +296,10 @@ def test_before_a_fork_no_call_is_left_also_with_interceptors(interceptors):
     assert run_program(LEFT.replace("INTERCEPTORS", interceptors)) == ["left: []", "the rest: 4999"]
 
 
+def test_before_a_fork_no_call_is_left_of_an_answer_that_pauses_after_a_break():
+    assert run_program(PAUSING) == ["left: []", "well met"]
+
+
 def run_program(program):
     """The lines that it prints; whatever it has started ends with it."""
     status, printed, errors = ended_program(program)
@@ -373,6 +377,27 @@ with FakeMesh() as mesh, Client(mesh.address, interceptors=[INTERCEPTORS]) as cl
     background.after_fork_in_parent()
     print("left:", left)
     print("the rest:", len(list(chunks)))
+"""
+
+PAUSING = """
+import gc, grpc
+from specmesh.client import Hooks
+from specmesh.client.background import background
+from specmesh.client.testing import FakeMesh
+
+pauses = threading.Event()
+hooks = Hooks(on_retry=lambda _: pauses.set())
+with FakeMesh() as mesh, Client(mesh.address, hooks=hooks) as client:
+    mesh.fail(grpc.StatusCode.UNAVAILABLE, retry_after_s=2)
+    mesh.answer("well met")
+    reading = threading.Thread(target=lambda: print(client.complete("hello").text))
+    reading.start()
+    pauses.wait()
+    background.before_fork()
+    left = [each for each in gc.get_objects() if isinstance(each, grpc.aio.Call)]
+    background.after_fork_in_parent()
+    print("left:", left)
+    reading.join()
 """
 
 # The mesh is another process: gRPC's own threads, which serve, do not survive a fork.

@@ -69,12 +69,7 @@ class Asked:
 class ResumableCall:
     """A reader of one answer's events; ``turns`` yields the target of each call."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        asked: Asked,
-        span: GenerateSpan,
-    ) -> None:
+    def __init__(self, turns: Turns, asked: Asked, span: GenerateSpan) -> None:
         self.answer = ReceivedAnswer(asked.request, asked.saved)
         self._turns = turns
         self._limits = asked.limits
@@ -108,17 +103,21 @@ class ResumableCall:
                 task = asyncio.current_task()
                 if not self.is_closed or (task is not None and task.cancelling()):
                     raise
+                break
             except SpecmeshError as error:
                 if self.is_closed:
                     break
                 self.cancel()
                 if self._target.suspended and not isinstance(error, DeadlineExceeded):
                     continue  # The next call begins after `reopen`, and nothing is broken.
-                await self._prepare_next_call(error)
-                self._target = next(self._turns)
+                pause_s = self._pause_after(error)
             else:
-                if not event.HasField("heartbeat"):
-                    return event
+                if event.HasField("heartbeat"):
+                    continue
+                return event
+            # Not while the error is handled: its traceback keeps the call, and with it gRPC, alive.
+            await asyncio.wait({self._closed}, timeout=pause_s)
+            self._target = next(self._turns)
         raise _closed_by_caller()
 
     async def end(self) -> None:
@@ -203,21 +202,21 @@ class ResumableCall:
             return target.generation.Resume(request, timeout=remaining_s, metadata=metadata)
         return target.generation.Generate(request, timeout=remaining_s, metadata=metadata)
 
-    async def _prepare_next_call(self, error: SpecmeshError) -> None:
-        """Wait until the next call may be made after ``error``; raise ``error`` if it is final."""
+    def _pause_after(self, error: SpecmeshError) -> float:
+        """Return the pause before the next call in seconds; raise ``error`` if it is final."""
         if is_lost(error):
             self._target.broke(error)
         answer = self.answer
         if answer.is_stored and is_not_stored(error) and answer.can_do_without_store:
             answer.is_stored = False
-            return
+            return 0.0
         if answer.forgets_what_is_unknown(error):
-            return
+            return 0.0
         if error.reason == "PROMPT_CHANGED":
             # The session may be in the store by now, and with it the prompt as it was.
             answer.is_stored = True
         if answer.takes_over(error):
-            return
+            return 0.0
         if isinstance(error, DeadlineExceeded):
             raise out_of_time(error, self._broken)
         # Without its traceback, which would keep the call, and with it gRPC, alive.
@@ -241,7 +240,7 @@ class ResumableCall:
             session_id=answer.session_id,
         )
         self._hooks.broke(broken)
-        await asyncio.wait({self._closed}, timeout=pause_s)
+        return pause_s
 
 
 def _closed_by_caller() -> Cancelled:
