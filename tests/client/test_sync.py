@@ -300,6 +300,11 @@ def test_before_a_fork_no_call_is_left_of_an_answer_that_pauses_after_a_break():
     assert run_program(PAUSING) == ["left: []", "well met"]
 
 
+def test_before_a_fork_no_call_is_left_by_errors_that_somebody_keeps():
+    kept = ["Unavailable", "InvalidRequest", "Unavailable", "DeadlineExceeded", "Cancelled"]
+    assert run_program(KEPT) == [f"kept: {' '.join(kept)}", "left: []"]
+
+
 def run_program(program):
     """The lines that it prints; whatever it has started ends with it."""
     status, printed, errors = ended_program(program)
@@ -398,6 +403,53 @@ with FakeMesh() as mesh, Client(mesh.address, hooks=hooks) as client:
     background.after_fork_in_parent()
     print("left:", left)
     reading.join()
+"""
+
+KEPT = """
+import gc, grpc
+from specmesh.client import Hooks, SpecmeshError, Timeouts, testing
+from specmesh.client.background import background
+
+asked = threading.Event()
+def silent(self, request, context):
+    over = threading.Event()
+    context.add_callback(over.set)
+    asked.set()
+    over.wait(20)
+    return iter(())
+testing._Tokenizer.Tokenize = testing._FakeGeneration.Score = silent
+
+class Silent(testing._FakeGeneration):
+    def Generate(self, request, context):
+        return silent(self, request, context) if request.text == "silent" else super().Generate(
+            request, context)
+testing._FakeGeneration = Silent
+
+kept = []
+def keep(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except SpecmeshError as error:
+        kept.append(error)
+
+hooks = Hooks(on_retry=lambda broken: kept.append(broken.error))
+with testing.FakeMesh() as mesh, Client(mesh.address, hooks=hooks) as client:
+    mesh.fail(grpc.StatusCode.UNAVAILABLE)
+    mesh.fail(grpc.StatusCode.INVALID_ARGUMENT)
+    kept += client.generate_many(["hello"])
+    impatient = Client(mesh.address, timeouts=Timeouts(start_s=0.2), max_retries=0)
+    keep(impatient.complete, "silent")
+    keep(impatient.score, "hello", timeout_s=0.2)
+    asked.clear()
+    waiting = threading.Thread(target=keep, args=(client.tokenize, "hello"))
+    waiting.start()
+    asked.wait()
+    client.close()
+    waiting.join()
+    print("kept:", *(type(each).__name__ for each in kept))
+    background.before_fork()
+    print("left:", [each for each in gc.get_objects() if isinstance(each, grpc.aio.Call)])
+    background.after_fork_in_parent()
 """
 
 # The mesh is another process: gRPC's own threads, which serve, do not survive a fork.

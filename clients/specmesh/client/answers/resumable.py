@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,21 +102,17 @@ class ResumableCall:
                 task = asyncio.current_task()
                 if not self.is_closed or (task is not None and task.cancelling()):
                     raise
-                break
             except SpecmeshError as error:
                 if self.is_closed:
                     break
                 self.cancel()
                 if self._target.suspended and not isinstance(error, DeadlineExceeded):
                     continue  # The next call begins after `reopen`, and nothing is broken.
-                pause_s = self._pause_after(error)
+                await asyncio.wait({self._closed}, timeout=self._pause_after(error))
+                self._target = next(self._turns)
             else:
-                if event.HasField("heartbeat"):
-                    continue
-                return event
-            # Not while the error is handled: its traceback keeps the call, and with it gRPC, alive.
-            await asyncio.wait({self._closed}, timeout=pause_s)
-            self._target = next(self._turns)
+                if not event.HasField("heartbeat"):
+                    return event
         raise _closed_by_caller()
 
     async def end(self) -> None:
@@ -154,14 +149,13 @@ class ResumableCall:
             self._call = await self._open(self._target)
         silence_s = self._longest_silence_s()
         try:
-            async with asyncio.timeout(silence_s), cut_off_is_an_error(self._target):
-                response = await self._call.read()
-        except TimeoutError as error:
-            raise Unavailable(
-                f"no event for {silence_s:g} s", code=grpc.StatusCode.UNAVAILABLE
-            ) from error
+            with suppress(TimeoutError):
+                async with asyncio.timeout(silence_s) as silence, cut_off_is_an_error(self._target):
+                    response = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_rpc_error(error) from error.with_traceback(None)
+        if silence.expired():
+            raise Unavailable(f"no event for {silence_s:g} s", code=grpc.StatusCode.UNAVAILABLE)
         if not isinstance(response, pb.GenerateResponse | pb.ResumeResponse):
             raise bad_stream("the stream ended without a `finished` event")
         return response.event
@@ -219,8 +213,7 @@ class ResumableCall:
             return 0.0
         if isinstance(error, DeadlineExceeded):
             raise out_of_time(error, self._broken)
-        # Without its traceback, which would keep the call, and with it gRPC, alive.
-        self._broken = copy(error)
+        self._broken = error
         has_begun = answer.started is not None
         if has_no_room(error) and not has_begun and self._called_as is not None:
             self._target.lacked_room(error, *self._called_as)

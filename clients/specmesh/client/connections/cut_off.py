@@ -18,11 +18,10 @@ async def cut_off_is_an_error(target: Endpoint) -> AsyncIterator[None]:
     Cancelled if because it is closed; a cancellation by the waiting task passes through."""
     try:
         yield
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # The cancellation's traceback would keep the call, and with it gRPC, alive.
         broke: SpecmeshError
         if target.is_closed:
             broke = client_closed()
@@ -30,6 +29,7 @@ async def cut_off_is_an_error(target: Endpoint) -> AsyncIterator[None]:
             broke = Unavailable("the connection was suspended", code=grpc.StatusCode.UNAVAILABLE)
         else:
             raise
+        cancelled.with_traceback(None)  # as in `from_rpc_error`
     else:
         return
     raise broke

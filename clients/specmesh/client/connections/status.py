@@ -48,7 +48,9 @@ M = TypeVar("M", bound=Message)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
-    """Convert the error of a failed call, which the caller raises ``from`` it."""
+    """Convert the error of a failed call, which the caller raises ``from`` it without a traceback:
+    that would keep the call, and with it gRPC, alive for as long as somebody keeps the error, and
+    then a child that is forked can't use gRPC."""
     details = _details(error)
     info = _our_info(details)
     by_status = _BY_STATUS.get(error.code(), errors.Unknown)

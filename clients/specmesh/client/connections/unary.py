@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from copy import copy
+from contextlib import suppress
 from typing import TypeVar
 
 import grpc
@@ -43,11 +43,10 @@ async def call(
             raise out_of_time(error, broken) from broken
         except SpecmeshError as error:
             if target.is_closed:
-                raise
+                raise error.with_traceback(None) from None  # as in `from_rpc_error`
             if target.suspended:
                 continue  # The next call begins after `reopen`, and nothing is broken.
-            # Without its traceback, which would keep the call, and with it gRPC, alive.
-            broken = copy(error)
+            broken = error
             if is_lost(error):
                 target.broke(error)
             pause_s = recovery.pause_s(error, has_begun=False)
@@ -59,12 +58,12 @@ async def call(
 
 async def _once(target: Endpoint, timeout_s: float, invoke: Invoke[R]) -> R:
     try:
-        async with asyncio.timeout(timeout_s), cut_off_is_an_error(target):
-            metadata = (*await target.metadata(), *callers_metadata())
-            return await invoke(target, timeout_s, metadata)
-    except TimeoutError as error:
-        raise DeadlineExceeded(
-            f"no answer within {timeout_s:g} s", code=grpc.StatusCode.DEADLINE_EXCEEDED
-        ) from error
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), cut_off_is_an_error(target):
+                metadata = (*await target.metadata(), *callers_metadata())
+                return await invoke(target, timeout_s, metadata)
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
+        raise from_rpc_error(error) from error.with_traceback(None)
+    raise DeadlineExceeded(
+        f"no answer within {timeout_s:g} s", code=grpc.StatusCode.DEADLINE_EXCEEDED
+    )
