@@ -47,6 +47,7 @@ class ToyModel:
 
     def __init__(self) -> None:
         self.max_batch = 8
+        self.pool = None
         self.batches: list[list[str]] = []
         self.script: deque[Callable[[Sequence[ForwardRequest]], object]] = deque()
         """What to do in the next forwards, before they are answered; may raise."""

@@ -13,7 +13,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine import admission_queue
 from specmesh.inference.engine.blocks.pool import NoRoom
-from specmesh.inference.engine.job import End, Job
+from specmesh.inference.engine.job import End, Job, NoPlace
 from specmesh.inference.model import ForwardRequest
 
 
@@ -139,3 +139,22 @@ async def test_a_cancelled_long_prompt_leaves_the_queue_without_a_turn():
     steps.step()
     assert len(steps.queue) == 0
     assert isinstance(await cancelled.next(), End)
+
+
+async def test_a_prefix_that_must_be_computed_again_is_tried_before_longer_ones_behind_it():
+    steps = Prefilling()
+    steps.arrive("running", 200)
+    steps.step()
+    refused = 3
+
+    def reread(job: Job):
+        nonlocal refused
+        refused -= 1
+        if refused >= 0:
+            raise NoPlace
+        yield from steps.room.work("again", 200, 0)(job)
+
+    steps.queue.append(Job(reread))
+    steps.arrive("long", 200)
+    steps.arrive("short", 1)
+    assert [steps.step() for _ in range(4)] == [["short"], [], [], ["again", "long"]]

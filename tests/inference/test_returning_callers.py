@@ -126,6 +126,7 @@ class SlowModel:
     """A model whose forward takes the same time for any number of calls."""
 
     max_batch = 8
+    pool = None
 
     def __init__(self, forward_s: float) -> None:
         self.batches: list[int] = []

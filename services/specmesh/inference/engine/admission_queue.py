@@ -100,6 +100,7 @@ class AdmissionQueue:
                     running.pop()
             except NoPlace:
                 waiting.lacks_place = True
+                places = 0  # those behind it wait as well: long prefixes take their turns
                 self._put_back(waiting)
                 running.pop()
             except NoRoom as error:

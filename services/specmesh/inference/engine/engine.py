@@ -24,6 +24,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from specmesh.inference.engine.admission_queue import AdmissionQueue
+from specmesh.inference.engine.blocks.pool import BlockPool
+from specmesh.inference.engine.blocks.rereads import Rereads
 from specmesh.inference.engine.choice import find_own
 from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.job import End, Job, Work, deliver
@@ -40,6 +42,10 @@ from specmesh.serving.errors import ResourceExhaustedStatus, UnavailableStatus
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+AWAY_S = 0.05
+"""The seconds without a call after which the answers whose prefixes are cached count as ended: the
+time of a draft, or of several."""
 
 
 class Engine:
@@ -58,6 +64,7 @@ class Engine:
         self._loaded: Future[LanguageModel] = Future()
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting = AdmissionQueue()
+        self._rereads = Rereads()
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._doorbell = Doorbell()
@@ -173,6 +180,8 @@ class Engine:
             model.on_failure(self._break)
         self._loaded.set_result(model)
         try:
+            if isinstance(model.pool, BlockPool):
+                model.pool.rereads = self._rereads
             while not self.is_broken and (self._running or self._awaits_job()):
                 self._step(model)
         except BaseException as error:
@@ -190,6 +199,8 @@ class Engine:
         self._lacks_room = len(self._waiting) > 0
         if running:
             running[:] = self._forward(model, running)
+        elif self._waiting and not self._doorbell.rang_within(AWAY_S):
+            self._rereads.hurry()  # nobody needs the blocks that it evicts
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run one forward pass for all of ``running``; return the jobs that want another."""

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.model import (
     Cancellation,
     ForwardRequest,
@@ -44,7 +45,7 @@ class End:
 
 
 class NoPlace(Exception):
-    """As many long prefixes are being computed as may be: start the job again later."""
+    """The job's prefix must wait for those of others: start the job again later."""
 
 
 class Job(Generic[T]):
@@ -181,7 +182,10 @@ class Job(Generic[T]):
     def open(self, model: LanguageModel, prefix: Sequence[int], room: int) -> SequenceState:
         """Open a sequence of ``model`` as ``LanguageModel.open`` does. Raises ``NoPlace`` if its
         prefix is long and must wait for others."""
-        sequence = model.open(prefix, self.cancellation, room)
+        try:
+            sequence = model.open(prefix, self.cancellation, room)
+        except RereadLater:
+            raise NoPlace from None
         if self.may_prefill or not _is_long(sequence):
             return sequence
         sequence.close([])

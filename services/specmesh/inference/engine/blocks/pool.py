@@ -22,6 +22,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.engine.blocks.recent_chains import RecentChains
 from specmesh.inference.engine.blocks.recent_tables import MIN_BLOCKS, RecentTables
 from specmesh.inference.engine.blocks.registry import BlockRegistry
+from specmesh.inference.engine.blocks.rereads import RereadLater, Rereads
 from specmesh.inference.engine.blocks.usage import Blocks, BlockUsage
 
 
@@ -72,6 +73,8 @@ class BlockPool:
         self.num_evicted = 0
         self.num_looked_up_tokens = 0
         self.num_hit_tokens = 0
+        self.rereads: Rereads | None = None
+        """The pace at which evicted prefixes are computed again; None if nobody can wait."""
         self._lock = threading.Lock()
         self._registry = BlockRegistry()
         self._usage = BlockUsage(num_blocks)
@@ -107,7 +110,8 @@ class BlockPool:
         """Return a table with blocks for the tokens of ``chain`` (at least one) and ``room`` more.
 
         Its tokens, and those that were cached, are ``counted`` unless they were for another table
-        just before. Raises ``NoRoom`` or ``TooLarge``, in which case nothing changes.
+        just before. Raises ``NoRoom``, ``TooLarge`` or ``RereadLater``, in which case nothing
+        changes.
         """
         num_tokens = len(chain) + room
         if num_tokens > self.capacity_tokens:
@@ -163,6 +167,7 @@ class BlockPool:
         num_left = num_available - (num_blocks - len(leading))
         if num_left < 0:
             raise NoRoom(f"{self.num_used} of {self.num_blocks} blocks of KV cache are in use")
+        self._keep_pace(chain, len(leading), num_blocks)
         self._usage.refer(leading)
         table = BlockTable(leading, num_cached=len(leading) * BLOCK_TOKENS, copies=[])
         table._num_registered = len(leading)
@@ -170,6 +175,18 @@ class BlockPool:
         others = [self._take() for _ in range(num_blocks - len(leading) - len(begun))]
         table.blocks = np.concatenate([leading, np.array([*begun, *others], np.int64)])
         return table
+
+    def _keep_pace(self, chain: PrefixChain, num_leading: int, num_blocks: int) -> None:
+        """Raise ``RereadLater`` if ``chain``, of which ``num_leading`` blocks are cached, was
+        evicted a moment ago and would evict other blocks too early."""
+        if self.rereads is None:
+            return
+        num_missing = (len(chain) - 1) // BLOCK_TOKENS - num_leading
+        is_reread = num_missing > 1 and self.rereads.is_reread(chain.digests[num_leading])
+        evicts = num_blocks - num_leading > self.num_free
+        if is_reread and evicts and self.rereads.must_wait():
+            raise RereadLater
+        self.rereads.began(num_missing * BLOCK_TOKENS if is_reread and evicts else 0)
 
     def _leading(self, chain: PrefixChain, num_blocks: int) -> Blocks:
         """Return the blocks registered for the first ``num_blocks`` blocks of ``chain``, up to the
@@ -248,6 +265,9 @@ class BlockPool:
         """Take a block for one table alone; evict the least recently used one if none is free."""
         block, evicted = self._usage.take()
         if evicted:
+            digest = self._registry.digest(block)
+            if digest is not None and self.rereads is not None:
+                self.rereads.evicted(digest)
             self._registry.discard(block)
             self.num_evicted += 1
         return block

@@ -134,6 +134,11 @@ class BlockRegistry:
             return None
         return children[at][1]
 
+    def digest(self, block: int) -> bytes | None:
+        """Return the digest of ``block``; None if it is not registered, or a partial tail."""
+        entry = self._entries.get(block)
+        return None if entry is None else entry.digest
+
     def discard(self, block: int) -> None:
         """Forget what ``block`` holds, if it is registered."""
         entry = self._entries.pop(block, None)

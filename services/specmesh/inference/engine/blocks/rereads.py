@@ -1,0 +1,60 @@
+"""The pace at which prefixes are computed again that were evicted between two calls of an answer.
+
+Each call of an answer leaves its prefix in cached blocks, where the next one finds it. If answers
+under way need more blocks than there are, the least recently used ones are those of the answer that
+calls next: with one answer too many, every call would compute its whole prefix again. So a call
+whose prefix was evicted a moment ago waits while the answers go on that still have theirs. Once
+these have made enough calls, or make none any more, one that waits takes its turn.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOKENS_PER_CALL: Final = 8
+"""The tokens of prefixes that may be computed again for each call that has begun since then."""
+A_MOMENT: Final = 1024
+"""The number of calls within which an answer under way calls again, among hundreds of others."""
+
+MOST_EVICTED: Final = 1 << 16
+"""The number of evicted blocks that are remembered, a million tokens: they take 10 MB."""
+
+
+class RereadLater(Exception):
+    """The call's prefix was evicted a moment ago, and it is not yet its turn to compute it again: a
+    later attempt will succeed."""
+
+
+class Rereads:
+    """Tells evicted prefixes from new ones, and when the next one may be computed again."""
+
+    def __init__(self) -> None:
+        self._evicted: dict[bytes, int] = {}
+        """The number of calls that had begun when a block was evicted, by its digest; the latest
+        last."""
+        self._num_calls = self._due = 0
+
+    def evicted(self, digest: bytes) -> None:
+        """Record that the block with this ``digest`` was evicted."""
+        self._evicted.pop(digest, None)
+        self._evicted[digest] = self._num_calls
+        while len(self._evicted) > MOST_EVICTED:
+            del self._evicted[next(iter(self._evicted))]
+
+    def is_reread(self, digest: bytes) -> bool:
+        """Return whether the block with this ``digest`` was evicted a moment ago."""
+        return self._num_calls - self._evicted.get(digest, -A_MOMENT) < A_MOMENT
+
+    def must_wait(self) -> bool:
+        """Return whether it is too early to compute a prefix again."""
+        return self._num_calls < self._due
+
+    def hurry(self) -> None:
+        """Let the next prefix be computed again at once."""
+        self._due = self._num_calls
+
+    def began(self, num_reread: int) -> None:
+        """Record that a call has begun that computes ``num_reread`` tokens again."""
+        self._num_calls += 1
+        if num_reread:
+            self._due = self._num_calls + num_reread // TOKENS_PER_CALL

@@ -1,0 +1,131 @@
+"""The pace at which prefixes are computed again that were evicted between two calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.trees.tree import EMPTY
+from specmesh.inference.engine.blocks import rereads
+from specmesh.inference.engine.blocks.pool import BlockPool
+from specmesh.inference.engine.blocks.rereads import (
+    A_MOMENT,
+    TOKENS_PER_CALL,
+    RereadLater,
+    Rereads,
+)
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.job import Job
+from specmesh.inference.model import ForwardRequest
+
+LENGTH = 4 * BLOCK_TOKENS + 1
+FIT = 3
+"""Prefixes of that length that a pool holds."""
+
+
+def text(number: int) -> list[int]:
+    return [number] * LENGTH
+
+
+@pytest.fixture
+def pool() -> BlockPool:
+    pool = BlockPool(FIT * 5)
+    pool.rereads = Rereads()
+    return pool
+
+
+def call(pool: BlockPool, number: int) -> int:
+    """A call behind the text of that number; returns how many of its tokens were cached."""
+    chain = PrefixChain(text(number))
+    table = pool.open(chain, 1)
+    pool.close(table, chain)
+    return table.num_cached
+
+
+def test_a_prefix_that_was_just_evicted_waits_until_others_have_made_enough_calls(pool):
+    for number in range(FIT + 2):
+        call(pool, number)
+    call(pool, 0)  # the first to be computed again
+    for _ in range(4 * BLOCK_TOKENS // TOKENS_PER_CALL):
+        with pytest.raises(RereadLater):
+            call(pool, 1)
+        assert call(pool, 0) == LENGTH - 1
+    assert call(pool, 1) == 0
+
+
+def test_a_call_that_is_put_off_changes_nothing(pool):
+    for number in [*range(FIT + 2), 0]:
+        call(pool, number)
+    before = (pool.num_used, pool.num_cached, pool.num_free, pool.num_evicted)
+    with pytest.raises(RereadLater):
+        call(pool, 1)
+    assert (pool.num_used, pool.num_cached, pool.num_free, pool.num_evicted) == before
+
+
+def test_it_need_not_wait_where_nobody_else_calls(pool):
+    for number in [*range(FIT + 2), 0]:
+        call(pool, number)
+    pool.rereads.hurry()
+    assert call(pool, 1) == 0
+    with pytest.raises(RereadLater):
+        call(pool, 2)
+
+
+def test_new_prefixes_and_those_that_nobody_has_asked_for_lately_do_not_wait(pool):
+    for number in [*range(FIT + 2), 0]:
+        call(pool, number)
+    assert call(pool, 99) == 0
+    pool.rereads.hurry()
+    call(pool, 2)
+    for _ in range(A_MOMENT):
+        call(pool, 2)
+    assert call(pool, 1) == 0
+
+
+def test_where_blocks_are_free_nobody_waits(pool):
+    for number in [*range(FIT + 2), 0]:
+        call(pool, number)
+    table = pool.open(PrefixChain([7]), (FIT * 5 - 1) * BLOCK_TOKENS)  # evicts all others
+    pool.close(table, None)
+    assert call(pool, 1) == 0
+
+
+def test_only_so_many_evicted_blocks_are_remembered(monkeypatch):
+    monkeypatch.setattr(rereads, "MOST_EVICTED", 2)
+    pace = Rereads()
+    for digest in (b"1", b"2", b"1", b"3"):
+        pace.evicted(digest)
+    assert [pace.is_reread(digest) for digest in (b"1", b"2", b"3")] == [True, False, True]
+
+
+async def test_more_answers_than_the_cache_holds_do_not_read_their_texts_with_every_call(load):
+    """With one answer too many, the least recently used blocks are those that are needed next."""
+    model = load("qwen2", cache_tokens=4 * 128)
+    num_answers, num_calls, num_computed = 8, 20, []
+
+    def work(prefix: list[int]):
+        def steps(job: Job[None]):
+            sequence = job.open(model, prefix, 0)
+            yield ForwardRequest(sequence, EMPTY)
+            num_computed.append(sequence.num_computed_tokens)
+            sequence.close(())
+            yield None
+
+        return steps
+
+    async def answer(number: int) -> None:
+        prefix = [number + 1] * 96
+        for _ in range(num_calls):
+            await engine.run(work(prefix))
+            prefix = [*prefix, 1]
+
+    engine = Engine(lambda: model, max_queue=64)
+    await engine.ready()
+    try:
+        await asyncio.gather(*map(answer, range(num_answers)))
+    finally:
+        engine.stop()
+    assert len(num_computed) == num_answers * num_calls
+    assert sum(num_computed) < 20 * len(num_computed)
