@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from specmesh.mesh.v1alpha1 import model_service_pb2
+from specmesh.mesh.v1alpha1.model_service_pb2 import GetModelResponse
 from specmesh.orchestrator.replicas.transport.peer_model import fetch
-from specmesh.v1 import model_pb2
+from specmesh.v1.model_pb2 import ModelInfo
 
 TOKENIZER = '{"model": {"vocab": {}}}'
 
@@ -18,6 +19,7 @@ class Stub:
 
 
 async def test_peers_with_the_same_tokenizer_share_one_copy_of_it():
-    one, other = [await fetch(Stub(), model_pb2.ModelInfo(name=name)) for name in ("a", "b")]
+    described = [GetModelResponse(model=ModelInfo(name=name)) for name in ("a", "b")]
+    one, other = [await fetch(Stub(), each) for each in described]
     assert one.tokenizer_json == TOKENIZER
     assert one.tokenizer_json is other.tokenizer_json

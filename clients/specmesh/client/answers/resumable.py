@@ -79,6 +79,8 @@ class ResumableCall:
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
         self._target = next(turns)
         self._call: _Call | None = None
+        self._num_suspensions = 0
+        """Those of the target when the current call began."""
         self._called_as: tuple[CallerMetadata, float] | None = None
         """The caller and the time left of the current call; None if none was made."""
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +108,7 @@ class ResumableCall:
                 if self.is_closed:
                     break
                 self.cancel()
-                if self._target.suspended and not isinstance(error, DeadlineExceeded):
+                if self._was_suspended and not isinstance(error, DeadlineExceeded):
                     continue  # The next call begins after `reopen`, and nothing is broken.
                 await asyncio.wait({self._closed}, timeout=self._pause_after(error))
                 self._target = next(self._turns)
@@ -114,6 +116,10 @@ class ResumableCall:
                 if not event.HasField("heartbeat"):
                     return event
         raise _closed_by_caller()
+
+    @property
+    def _was_suspended(self) -> bool:
+        return self._target.num_suspensions > self._num_suspensions
 
     async def end(self) -> None:
         """Wait, at most `_LAST_WORDS_S`, for the call of a complete answer to end: if cancelled
@@ -146,6 +152,7 @@ class ResumableCall:
         if self._call is None:
             self._has_answered = False
             self._called_as = None
+            self._num_suspensions = self._target.num_suspensions
             self._call = await self._open(self._target)
         silence_s = self._longest_silence_s()
         try:

@@ -86,6 +86,8 @@ class Endpoint:
         self._open_for_calls.set()
         self.is_closed = False
         """True after `aclose`: no call is made any more."""
+        self.num_suspensions = 0
+        """How often calls were suspended. A call that was cancelled meanwhile may be retried."""
 
     @property
     def generation(self) -> GenerationServiceAsyncStub:
@@ -135,14 +137,10 @@ class Endpoint:
         """True while calls should prefer another target."""
         return asyncio.get_running_loop().time() < self._back_at
 
-    @property
-    def suspended(self) -> bool:
-        """True between `suspend` and `reopen`; a call cancelled then may be retried."""
-        return not self._open_for_calls.is_set()
-
     async def suspend(self) -> None:
         """Break open calls and start none until `reopen`."""
         self._open_for_calls.clear()
+        self.num_suspensions += 1
         for reader in tuple(self.readers):
             reader.cancel()
         await self._close_channels()

@@ -14,8 +14,9 @@ from specmesh.client.errors import SpecmeshError, Unavailable
 
 @asynccontextmanager
 async def cut_off_is_an_error(target: Endpoint) -> AsyncIterator[None]:
-    """Raise Unavailable if the call in the block was cancelled because ``target`` is suspended, and
-    Cancelled if because it is closed; a cancellation by the waiting task passes through."""
+    """Raise Unavailable if the call in the block was cancelled because ``target`` was suspended,
+    and Cancelled if because it was closed; a cancellation by the waiting task passes through."""
+    num_suspensions = target.num_suspensions
     try:
         yield
     except asyncio.CancelledError as cancelled:
@@ -25,7 +26,7 @@ async def cut_off_is_an_error(target: Endpoint) -> AsyncIterator[None]:
         broke: SpecmeshError
         if target.is_closed:
             broke = client_closed()
-        elif target.suspended:
+        elif target.num_suspensions > num_suspensions:
             broke = Unavailable("the connection was suspended", code=grpc.StatusCode.UNAVAILABLE)
         else:
             raise

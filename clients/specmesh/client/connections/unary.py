@@ -37,6 +37,7 @@ async def call(
     broken: SpecmeshError | None = None
     while True:
         target = next(targets)
+        num_suspensions = target.num_suspensions
         try:
             return await _once(target, max(deadline - now(), 0), invoke)
         except DeadlineExceeded as error:
@@ -44,7 +45,7 @@ async def call(
         except SpecmeshError as error:
             if target.is_closed:
                 raise error.with_traceback(None) from None  # as in `from_rpc_error`
-            if target.suspended:
+            if target.num_suspensions > num_suspensions:
                 continue  # The next call begins after `reopen`, and nothing is broken.
             broken = error
             if is_lost(error):
