@@ -45,8 +45,8 @@ test test-slow k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## run all tests but the slow ones
-	$(PYTEST) -m "not slow"
+test: $(READY) ## run all tests but the slow ones and those that need vLLM
+	$(PYTEST) -m "not slow and not needs_vllm"
 
 test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions and languages, packages, pages, studies
 	$(PYTEST) -m slow

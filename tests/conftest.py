@@ -122,6 +122,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"for CPUs alone: {cpu_only.args[0]}"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("needs_vllm"):
+        from tests.vllm import PYTHON
+
+        if not PYTHON.exists():
+            pytest.skip("needs vLLM: make setup-vllm")
+
+
 def pytest_collection_finish() -> None:
     """What has been imported by now stays: collections, of a quarter of a second with torch, need
     not scan it. Nor need they be as many as where memory is short."""

@@ -15,7 +15,7 @@ from tests.forks import surroundings
 from specmesh import models
 
 PYTHON = Path(__file__).parents[1] / ".venv-vllm/bin/python"
-needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make setup-vllm")
+needs_vllm = pytest.mark.needs_vllm
 
 HAS_RAY = "import sys; from importlib.util import find_spec; sys.exit(find_spec('ray') is None)"
 needs_ray = pytest.mark.skipif(
