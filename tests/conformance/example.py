@@ -20,8 +20,8 @@ from transformers import DynamicCache
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Logits, score_alone
+from specmesh.inference.models.context.prefix_cache import PrefixCache
 from specmesh.inference.models.loading import read_model
-from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.server import serve
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings

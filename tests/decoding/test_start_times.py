@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.decoding.predict.start_times import LONGEST_S, time_forwards
+from specmesh.decoding.predict.forward_times import LONGEST_S, time_forwards
 
 
 def test_their_sizes_double_up_to_the_largest():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
-from specmesh.inference.models.prefix_cache import SUPERSEDED_WITHIN_TOKENS, PrefixCache
+from specmesh.inference.models.context.prefix_cache import SUPERSEDED_WITHIN_TOKENS, PrefixCache
 
 
 def put(cache: PrefixCache[str], tokens: list[int], state: str = "") -> int:

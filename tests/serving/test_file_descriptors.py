@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from specmesh.serving.process.descriptors import allow_all_descriptors
+from specmesh.serving.process.resources import allow_all_descriptors
 
 
 def test_the_lower_limit_is_raised_to_the_higher_one():

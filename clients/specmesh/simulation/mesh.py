@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from specmesh.decoding.predict.start_times import time_forwards
+from specmesh.decoding.predict.forward_times import time_forwards
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.strategies.events import Capacity

@@ -10,9 +10,9 @@ from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process.allocator import use_one_heap
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
+from specmesh.serving.process.resources import use_one_heap
 from specmesh.serving.process.server_loop import run
 from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart

@@ -125,7 +125,7 @@ class Worker:
 def main() -> None:
     """Carry out the orders from standard input; standard output carries messages only."""
     if sys.platform != "win32":
-        from specmesh.serving.process.descriptors import allow_all_descriptors
+        from specmesh.serving.process.resources import allow_all_descriptors
 
         allow_all_descriptors()
     # Ctrl-C reaches the parent, too, which then sends Stop.

@@ -1,9 +1,10 @@
-"""The time of a forward pass by its number of rows, learnt from the passes that were seen."""
+"""The time of a forward pass by its number of rows, learnt from the passes that were seen, or timed
+at a replica's start."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median, median_low
 from typing import Final
 
@@ -27,6 +28,14 @@ ENOUGH: Final = 8
 """When the law is asked for, it is fitted anew if there were so many further forwards. At first one
 is enough, and once ``WINDOW`` are known it takes twice as many: a fit takes as long as a quick
 drafter's forward."""
+
+MOST_ROWS: Final = 64
+"""The rows of the largest forward that is timed at a replica's start: with 150,000 entries, its
+logits take 40 MB."""
+LONGEST_S: Final = 0.1
+"""The seconds of a forward above which no larger one is timed, so that no start takes long."""
+_LEAST: Final = 2
+"""The number of forwards that it takes to tell what a row takes."""
 
 
 class ForwardTimes:
@@ -171,6 +180,24 @@ class ForwardTimes:
         more_rows = more_rows[differ]
         slopes = (seconds[second] - seconds[first])[differ] / more_rows
         self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
+
+
+def time_forwards(
+    seconds_of: Callable[[int], float], most_rows: int = MOST_ROWS
+) -> list[tuple[int, float]]:
+    """Return the rows and seconds of forwards of 1, 2, 4 and so on up to ``most_rows``, each timed
+    by ``seconds_of``: what a replica times at its start.
+
+    An orchestrator that has just begun would otherwise have to draft to learn what a row takes. In
+    a crowd, all answers do so at once, and where rows are dear all are slower for it than the
+    target alone.
+    """
+    timed: list[tuple[int, float]] = []
+    num_rows = 1
+    while num_rows <= most_rows and (len(timed) < _LEAST or timed[-1][1] <= LONGEST_S):
+        timed.append((num_rows, seconds_of(num_rows)))
+        num_rows *= 2
+    return timed
 
 
 def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

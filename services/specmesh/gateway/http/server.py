@@ -19,7 +19,7 @@ from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process.allocator import give_memory_back
+from specmesh.serving.process.resources import give_memory_back
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.startup import CannotStart, cannot_listen
 

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Final
 
-from specmesh.decoding.predict.start_times import MOST_ROWS, time_forwards
+from specmesh.decoding.predict.forward_times import MOST_ROWS, time_forwards
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, SequenceState

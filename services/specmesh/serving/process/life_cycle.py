@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from specmesh.serving.identity import expiry
 from specmesh.serving.process import logging as json_logging
-from specmesh.serving.process.descriptors import allow_all_descriptors
 from specmesh.serving.process.probe_port import ProbePort
+from specmesh.serving.process.resources import allow_all_descriptors
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.settings import ProcessSettings
 from specmesh.serving.startup import CannotStart

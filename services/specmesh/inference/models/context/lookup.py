@@ -25,7 +25,7 @@ from specmesh.inference.model import (
     ModelDescription,
     score_alone,
 )
-from specmesh.inference.models.prefix_cache import PrefixCache
+from specmesh.inference.models.context.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 22
 """The tokens of recent prefixes that are kept, some 20 bytes each: those of 256 answers of 16,384

@@ -27,8 +27,8 @@ from specmesh.inference.model import (
     ModelDescription,
     SequenceState,
 )
+from specmesh.inference.models.context.prefix_cache import PrefixCache
 from specmesh.inference.models.digests import digest_of
-from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.inference.models.simulated.clock import CallClock, SimulatedProcessor, pass_time
 from specmesh.inference.models.simulated.rows import KeptRows, logits_of
 from specmesh.inference.models.simulated.tokenizer import simulated_tokenizer

@@ -1,9 +1,10 @@
-"""Settings of glibc's allocator that return freed memory to the system."""
+"""The memory that a process gives back to the system, and the descriptors that it may take."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import resource
 
 PERIOD_SECONDS = 5.0
 _M_ARENA_MAX = -8
@@ -32,3 +33,10 @@ async def give_memory_back() -> None:
         await asyncio.sleep(PERIOD_SECONDS)
         # Walking a large heap takes milliseconds, so it runs in a thread.
         await asyncio.to_thread(malloc_trim, 0)
+
+
+def allow_all_descriptors() -> None:
+    """Raise this process's limit of open files to what the operator allows. The lower one, mostly
+    1,024, is for programs that call ``select``; every connection takes a descriptor."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
