@@ -22,7 +22,7 @@ OVERFLOW: Attributes = {"otel.metric.overflow": True}
 
 
 class Counted(NamedTuple):
-    """What a series has counted: numbers by bucket, and their sum."""
+    """The counts of a series by bucket, and the sum of what was observed."""
 
     buckets: Sequence[int]
     total: float

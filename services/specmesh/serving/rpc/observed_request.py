@@ -1,4 +1,4 @@
-"""What the layers around a handler are told of each request."""
+"""The record of a request that the layers around its handler are given."""
 
 from __future__ import annotations
 

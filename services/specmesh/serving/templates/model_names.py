@@ -1,4 +1,4 @@
-"""What a model is called by its folder, and cheap checks of that, before anything is loaded or
+"""The name of a model by its folder, and cheap checks of names before anything is loaded or
 downloaded.
 
 Each check raises ValueError, with a message that is complete without an option's name.

@@ -1,4 +1,4 @@
-"""Whether to draft ahead of verifications that do not wait for drafts."""
+"""The decision whether to draft ahead of verifications that do not wait for drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled code can be given."""
+"""The check of what compiled code is given."""
 
 from __future__ import annotations
 

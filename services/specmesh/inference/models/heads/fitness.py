@@ -1,4 +1,4 @@
-"""What the tensors of heads must be like, in every format."""
+"""The checks of the tensors of heads, in every format."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_STEPS: Final = 16
 
 @dataclass(slots=True)
 class Precedence:
-    """What a request has had of its precedence over calls that wait for blocks."""
+    """The precedence that a request has had over calls that wait for blocks."""
 
     num_ahead: int = 0
     """The number of its calls that went ahead of others."""

@@ -1,4 +1,4 @@
-"""How much memory for KV a model's context takes, where there is less.
+"""The memory for KV that a model's context takes, where vLLM was given less.
 
 vLLM's own message has it in GiB with two decimals, and advice about options that specmesh sets. The
 bytes are only in the frames of the functions that raised it.
