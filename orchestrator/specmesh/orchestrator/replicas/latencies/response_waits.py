@@ -1,4 +1,5 @@
-"""The time by which responses were on their way longer than the quickest: they waited in line, at the replica, in buffers, or for the orchestrator to read them.
+"""The time by which responses were on their way longer than the quickest: they waited in line, at
+the replica, in buffers, or for the orchestrator to read them.
 
 The clocks of two machines differ by any amount, but run at nearly the same speed. So the least
 difference between the arrival of a response and its making, by these two clocks, is that of one
