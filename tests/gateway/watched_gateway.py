@@ -14,7 +14,7 @@ import time
 
 from specmesh.gateway.__main__ import serve
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.serving.process import allocator
+from specmesh.serving.process import resources
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.server_loop import run
 
@@ -34,7 +34,7 @@ async def watch(pauses: list[float]) -> None:
 async def main() -> int:
     """Serve until SIGTERM; returns the exit status."""
     settings = parse(GatewaySettings, sys.argv[1:], "watched_gateway")
-    allocator.PERIOD_SECONDS = GIVES_BACK_S
+    resources.PERIOD_SECONDS = GIVES_BACK_S
     pauses: list[float] = []
     watching = asyncio.create_task(watch(pauses))
     status = await serve(settings)

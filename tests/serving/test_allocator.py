@@ -11,7 +11,7 @@ MIB = 2**20
 PROCESS = """
 import asyncio, threading
 from pathlib import Path
-from specmesh.serving.process import allocator
+from specmesh.serving.process import resources
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -21,15 +21,15 @@ def work():
     _ = [b"x" * 2**16 for _ in range(480)]
 
 async def main():
-    allocator.use_one_heap()
-    allocator.PERIOD_SECONDS = 0.01
+    resources.use_one_heap()
+    resources.PERIOD_SECONDS = 0.01
     threading.Thread(target=lambda: None).start()
     before = resident_bytes()
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     kept = resident_bytes() - before
-    giving_back = asyncio.create_task(allocator.give_memory_back())
+    giving_back = asyncio.create_task(resources.give_memory_back())
     for _ in range(200):
         await asyncio.sleep(0.01)
         if resident_bytes() - before < kept / 4:
