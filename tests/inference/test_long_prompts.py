@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inference.test_admission_queue import LOGITS, MOST, ROOM, Sequence, Steps
 
-from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine import admission_queue
-from specmesh.inference.engine.blocks.pool import NoRoom
+from specmesh.inference.engine.blocks.pool import BlockPool, NoRoom
+from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.engine.job import End, Job, NoPlace
 from specmesh.inference.model import ForwardRequest
 
@@ -26,6 +27,7 @@ class Prefills:
     """A model that computes a chunk of one long prefix in each forward pass, the oldest first."""
 
     CHUNK = 100
+    pool = None
 
     def __init__(self) -> None:
         self.sequences: list[Sequence] = []
@@ -141,20 +143,42 @@ async def test_a_cancelled_long_prompt_leaves_the_queue_without_a_turn():
     assert isinstance(await cancelled.next(), End)
 
 
-async def test_a_prefix_that_must_be_computed_again_is_tried_before_longer_ones_behind_it():
-    steps = Prefilling()
-    steps.arrive("running", 200)
-    steps.step()
-    refused = 3
+async def test_a_prefix_that_is_put_off_holds_up_no_other_and_is_tried_with_each_forward():
+    steps, tries = Prefilling(), []
 
-    def reread(job: Job):
-        nonlocal refused
-        refused -= 1
-        if refused >= 0:
-            raise NoPlace
-        yield from steps.room.work("again", 200, 0)(job)
+    def reread(name: str, num_refused: int):
+        def work(job: Job):
+            tries.append(name)
+            if tries.count(name) <= num_refused:
+                raise RereadLater
+            yield from steps.room.work(name, 1, 0)(job)
 
-    steps.queue.append(Job(reread))
+        return work
+
+    for name in ("first", "second"):
+        steps.queue.append(Job(reread(name, 2)))
     steps.arrive("long", 200)
+    assert steps.step() == ["long"]
     steps.arrive("short", 1)
-    assert [steps.step() for _ in range(4)] == [["short"], [], [], ["again", "long"]]
+    assert steps.step() == ["short"]
+    assert [steps.step() for _ in range(2)] == [["first"], ["second"]]
+    assert tries == ["first", "second", "first", "first", "second", "second"]
+
+
+async def test_a_long_prompt_without_a_place_evicts_nothing():
+    pool = BlockPool(8)
+    held = PrefixChain(range(4 * BLOCK_TOKENS))
+    pool.close(pool.open(held, 1), held)
+
+    class Blocks:
+        def __init__(self) -> None:
+            self.pool = pool
+
+        def open(self, *_):
+            raise AssertionError
+
+    job = Job(lambda job: iter(()))
+    job.may_prefill = False
+    with pytest.raises(NoPlace):
+        job.open(Blocks(), [7] * (6 * BLOCK_TOKENS), 1)
+    assert pool.num_cached >= 4

@@ -65,7 +65,9 @@ async def test_verifiers_tell_what_a_row_takes_before_the_first_call(connect):
     assert mesh.latencies.price.token_s == pytest.approx(0.002)
 
 
-@pytest.mark.parametrize("impossible", [_timed(0, 1), _timed(8, 0), _timed(8, -1), _timed(8, nan)])
+@pytest.mark.parametrize(
+    "impossible", [_timed(0, 1), _timed(8, 0), _timed(8, -1), _timed(8, nan), _timed(1 << 31, 1)]
+)
 async def test_forwards_that_cannot_be_tell_nothing(connect, impossible):
     verifier = Verifier()
     verifier.forward_times = [impossible, _timed(1, 12)]

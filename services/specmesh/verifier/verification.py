@@ -13,6 +13,7 @@ from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits, SequenceState
@@ -88,7 +89,7 @@ class Verification:
         if num_further > 0:
             try:
                 return job.open(self.model, self.prefix, num_further), num_further
-            except (NoRoom, TooLarge):
+            except (NoRoom, TooLarge, RereadLater):
                 pass
         room = len(self.tree)
         if self.next_draft is not None and isinstance(self.model, TargetWithHeads):

@@ -13,7 +13,8 @@ started before it is. It follows that
 
 A long prefix keeps its place for many forward passes, of which few compute a part of it. So at most
 half of the places are for jobs that compute one. A job that would be another waits for one of these
-to be done, whoever overtakes it meanwhile: it holds no room, and those before it get on.
+to be done, whoever overtakes it meanwhile: it holds no room, and those before it get on. So does a
+job whose prefix was evicted a moment ago, until it may be computed again (``blocks/rereads.py``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from itertools import count
 from typing import Any
 
 from specmesh.inference.engine.blocks.pool import NoRoom
+from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.engine.job import Job, NoPlace
 from specmesh.serving.errors import ResourceExhaustedStatus
 
@@ -42,6 +44,8 @@ class _Waiting:
     """The job has found no room, and is not tried again before room may have been returned."""
     lacks_place: bool = False
     """The job has a long prefix, and is not tried again before another one is computed."""
+    rereads: bool = False
+    """The job's prefix was evicted a moment ago. Of those, only the first is tried at a time."""
     num_overtaken: int = 0
     """Jobs behind it that were started before it."""
 
@@ -86,7 +90,8 @@ class AdmissionQueue:
         which only jobs that have ended may have been removed since the last call."""
         self._reconsider(everyone=len(running) < self._num_running)
         places = max(1, max_batch // 2) - sum(job.is_prefilling for job in running)
-        while len(running) < max_batch and (waiting := self._take(places > 0)):
+        may_reread = True
+        while len(running) < max_batch and (waiting := self._take(places > 0, may_reread)):
             job = waiting.job
             if job.ended_if_cancelled():
                 continue
@@ -100,7 +105,10 @@ class AdmissionQueue:
                     running.pop()
             except NoPlace:
                 waiting.lacks_place = True
-                places = 0  # those behind it wait as well: long prefixes take their turns
+                self._put_back(waiting)
+                running.pop()
+            except RereadLater:
+                may_reread, waiting.rereads = False, True
                 self._put_back(waiting)
                 running.pop()
             except NoRoom as error:
@@ -121,11 +129,12 @@ class AdmissionQueue:
             for waiting in self._waiting if everyone else self._waiting[:1]:
                 waiting.stalled = False
 
-    def _take(self, may_prefill: bool) -> _Waiting | None:
+    def _take(self, may_prefill: bool, may_reread: bool) -> _Waiting | None:
         """Remove and return the next job to try; None if none may be started now."""
         with self._lock:
             for index, waiting in enumerate(self._waiting):
                 must_wait = waiting.stalled or (waiting.lacks_place and not may_prefill)
+                must_wait |= waiting.rereads and not may_reread
                 if not must_wait or waiting.job.cancellation.is_set():
                     return self._waiting.pop(index)
                 if waiting.stalled and waiting.num_overtaken >= MAX_OVERTAKES:

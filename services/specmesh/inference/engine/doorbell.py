@@ -33,13 +33,11 @@ class Doorbell:
         self._take(self._signals.get())
         self.hear()
 
-    def rang_within(self, seconds: float) -> bool:
-        """Wait for a signal; return False if there is none within ``seconds``."""
+    def nap(self, seconds: float) -> None:
+        """Return after the next signal, or after ``seconds``."""
         with suppress(queue.Empty):
             self._take(self._signals.get(timeout=seconds))
-            self.hear()
-            return True
-        return False
+        self.hear()
 
     def waited_for_another(self, num_ready: int) -> bool:
         """Wait for another call than the ``num_ready`` that there are; return False, at once, if

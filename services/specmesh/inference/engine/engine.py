@@ -65,6 +65,8 @@ class Engine:
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting = AdmissionQueue()
         self._rereads = Rereads()
+        self._num_calls, self._called_s = 0, 0.0
+        """The calls that had begun by the latest step with a new one, and the time of that step."""
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._doorbell = Doorbell()
@@ -195,12 +197,22 @@ class Engine:
         running = self._running
         self._gather(model.max_batch)
         running[:] = [job for job in running if not job.ended_if_cancelled()]
+        self._keep_pace()
         self._waiting.admit(running, model.max_batch)
         self._lacks_room = len(self._waiting) > 0
         if running:
             running[:] = self._forward(model, running)
-        elif self._waiting and not self._doorbell.rang_within(AWAY_S):
-            self._rereads.hurry()  # nobody needs the blocks that it evicts
+        elif self._waiting:
+            self._doorbell.nap(AWAY_S)
+
+    def _keep_pace(self) -> None:
+        """Let a prefix be computed again if no call has begun for ``AWAY_S``: nobody needs the
+        blocks that it evicts."""
+        now = time.perf_counter()
+        if self._rereads.num_calls > self._num_calls:
+            self._num_calls, self._called_s = self._rereads.num_calls, now
+        elif now - self._called_s >= AWAY_S:
+            self._rereads.hurry()
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run one forward pass for all of ``running``; return the jobs that want another."""

@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.inference.engine.blocks.pool import BlockPool, NoRoom, TooLarge
 from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.model import (
     Cancellation,
@@ -45,7 +45,7 @@ class End:
 
 
 class NoPlace(Exception):
-    """The job's prefix must wait for those of others: start the job again later."""
+    """As many long prefixes are being computed as may be: start the job again later."""
 
 
 class Job(Generic[T]):
@@ -130,11 +130,11 @@ class Job(Generic[T]):
     # On the engine's thread.
 
     def start(self) -> bool:
-        """Run to the first request; False if the job ended before. After ``NoRoom`` or ``NoPlace``,
-        start it again later."""
+        """Run to the first request; False if the job ended before. After ``NoRoom``, ``NoPlace`` or
+        ``RereadLater``, start it again later."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
-        goes_on = self._proceed(next, steps, passes=(NoRoom, NoPlace))
+        goes_on = self._proceed(next, steps, passes=(NoRoom, NoPlace, RereadLater))
         deliver([self])
         return goes_on
 
@@ -180,12 +180,14 @@ class Job(Generic[T]):
         return _is_long(self._request.sequence)
 
     def open(self, model: LanguageModel, prefix: Sequence[int], room: int) -> SequenceState:
-        """Open a sequence of ``model`` as ``LanguageModel.open`` does. Raises ``NoPlace`` if its
-        prefix is long and must wait for others."""
-        try:
-            sequence = model.open(prefix, self.cancellation, room)
-        except RereadLater:
-            raise NoPlace from None
+        """Open a sequence of ``model`` as ``LanguageModel.open`` does. Raises ``NoPlace``, and
+        takes no room, if its prefix is long and must wait for others."""
+        pool = model.pool
+        if not self.may_prefill and isinstance(pool, BlockPool):
+            prefix = prefix if isinstance(prefix, PrefixChain) else PrefixChain(prefix)
+            if pool.num_missing(prefix) > BLOCK_TOKENS:
+                raise NoPlace
+        sequence = model.open(prefix, self.cancellation, room)
         if self.may_prefill or not _is_long(sequence):
             return sequence
         sequence.close([])

@@ -23,8 +23,8 @@ MAX_FAILURES = 5
 MAX_IN_A_ROW = 2
 """Consecutive failures that are tolerated; one more ejects the replica."""
 SILENT_SECONDS = 0.5
-"""A replica that can be done without hangs if it answers nothing for so long before a call times
-out: that one call ejects it."""
+"""A replica that can be done without hangs if it answers nothing during a call that times out, for
+so long at least: that one call ejects it."""
 MIN_PACES = 10
 """Paces of a replica, and of the others in the same time, without which it is not judged slow."""
 MAX_PACES = 1024
@@ -186,9 +186,10 @@ class Outliers:
 
     def _hangs(self, record: _Record, began: float, now: float) -> bool:
         """Return whether a replica that could answer before, so that it has not just begun to load
-        or compile, has fallen silent with a call begun at ``began``."""
-        may_all_go, silent_since = not self._staying, max(began, record.answered_at)
-        return may_all_go and record.num_answers > 0 and now - silent_since >= SILENT_SECONDS
+        or compile, has answered nothing since a call that began at ``began``: in a queue others
+        are answered meanwhile."""
+        is_silent = record.answered_at < began <= now - SILENT_SECONDS
+        return not self._staying and record.num_answers > 0 and is_silent
 
     def _record(self, replica: str) -> _Record:
         record = self._records.get(replica)

@@ -15,6 +15,8 @@ from specmesh.v1 import model_pb2
 if TYPE_CHECKING:
     from specmesh.mesh.v1alpha1.model_service_pb2_grpc import ModelServiceAsyncStub
 
+_MOST_ROWS = 1 << 12
+"""More rows than any forward has that a replica times at its start."""
 HANDSHAKE_SECONDS = 5.0
 """Timeout of each call that asks a peer for its model."""
 
@@ -64,7 +66,7 @@ def _forward_times(
     """Yield the rows and seconds of the forwards that are ``described``, but for those that cannot
     be: all answers learn from them."""
     for each in described:
-        if each.num_rows and 0 < each.forward_ms < math.inf:
+        if 0 < each.num_rows <= _MOST_ROWS and 0 < each.forward_ms < math.inf:
             yield each.num_rows, each.forward_ms / 1e3
 
 

@@ -124,6 +124,12 @@ class BlockPool:
             self.num_hit_tokens += table.num_cached
         return table
 
+    def num_missing(self, chain: PrefixChain) -> int:
+        """Return the number of tokens of ``chain`` whose full blocks are not cached."""
+        with self._lock:
+            leading = self._leading(chain, (len(chain) - 1) // BLOCK_TOKENS)
+        return len(chain) - len(leading) * BLOCK_TOKENS
+
     def publish(self, table: BlockTable, chain: PrefixChain) -> None:
         """Share the contents of ``table``, which stays open, with tables opened from now on, if any
         of its full blocks are not shared yet.

@@ -29,32 +29,34 @@ class Rereads:
     """Tells evicted prefixes from new ones, and when the next one may be computed again."""
 
     def __init__(self) -> None:
+        self.num_calls = 0
+        """The calls that have begun."""
         self._evicted: dict[bytes, int] = {}
         """The number of calls that had begun when a block was evicted, by its digest; the latest
         last."""
-        self._num_calls = self._due = 0
+        self._due = 0
 
     def evicted(self, digest: bytes) -> None:
         """Record that the block with this ``digest`` was evicted."""
         self._evicted.pop(digest, None)
-        self._evicted[digest] = self._num_calls
+        self._evicted[digest] = self.num_calls
         while len(self._evicted) > MOST_EVICTED:
             del self._evicted[next(iter(self._evicted))]
 
     def is_reread(self, digest: bytes) -> bool:
         """Return whether the block with this ``digest`` was evicted a moment ago."""
-        return self._num_calls - self._evicted.get(digest, -A_MOMENT) < A_MOMENT
+        return self.num_calls - self._evicted.get(digest, -A_MOMENT) < A_MOMENT
 
     def must_wait(self) -> bool:
         """Return whether it is too early to compute a prefix again."""
-        return self._num_calls < self._due
+        return self.num_calls < self._due
 
     def hurry(self) -> None:
         """Let the next prefix be computed again at once."""
-        self._due = self._num_calls
+        self._due = self.num_calls
 
     def began(self, num_reread: int) -> None:
         """Record that a call has begun that computes ``num_reread`` tokens again."""
-        self._num_calls += 1
+        self.num_calls += 1
         if num_reread:
-            self._due = self._num_calls + num_reread // TOKENS_PER_CALL
+            self._due = self.num_calls + num_reread // TOKENS_PER_CALL
