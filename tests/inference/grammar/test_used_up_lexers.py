@@ -11,6 +11,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.inference.grammar.answer_mask import AnswerMask, DraftMask
 from specmesh.inference.grammar.states import GrammarState, RecentStates
+from specmesh.inference.grammar.vocabulary import CompiledGrammar
 
 WORDS = "the quick brown fox jumps over the lazy dog and " * 20
 END = 0
@@ -112,3 +113,23 @@ def test_states_of_a_lexer_that_is_used_up_are_let_go(compile_within):
     renewed = states.begin_again(compiled, [])
     assert renewed is not found[0]
     assert [states.near(each, []) for each in (compiled, other)] == [renewed, found[1]]
+
+
+def test_a_lexer_is_replaced_once_for_all_calls_under_way(compile_within, monkeypatch):
+    compiled, states, num_compiled = compile_within(400, 900), RecentStates(), []
+    compile_again = CompiledGrammar.compile_again
+
+    def counted(self):
+        num_compiled.append(1)
+        compile_again(self)
+
+    monkeypatch.setattr(CompiledGrammar, "compile_again", counted)
+    answer = tokens_of("a short one")
+    under_way = [AnswerMask(compiled, states, answer[:4]) for _ in range(8)]
+    for mask in under_way:
+        mask.allowed(answer[4:5])
+    follow(compiled, states, tokens_of(WORDS[:800]))
+    num_compiled.clear()
+    for mask in under_way:
+        assert answer[6] in tokens_in(mask.allowed(answer[4:6]))
+    assert len(num_compiled) == 1  # the one that the long answer has left

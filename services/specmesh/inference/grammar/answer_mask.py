@@ -36,7 +36,9 @@ class AnswerMask:
             raise
 
     def _follow(self, tokens: list[int]) -> Bits:
-        state = self._state or self._states.near(self._compiled, self._answer)
+        state = self._state
+        if state is None or state.is_outdated:
+            state = self._states.near(self._compiled, self._answer)
         try:
             state.move_to(tokens)
             bits = state.allowed()

@@ -67,6 +67,11 @@ class GrammarState:
         """True once a limit of the engine was reached: the state is of no use any more."""
         return self._matcher.is_error()
 
+    @property
+    def is_outdated(self) -> bool:
+        """True once the lexer that it shares was used up and replaced."""
+        return self._beginning is not self.compiled.beginning
+
     def allowed(self) -> Bits:
         """Return the tokens that may come next, at least one: those that end the text exactly where
         it may end. Raises as ``move_to`` does."""
