@@ -56,6 +56,13 @@ def test_what_has_answered_others_meanwhile_does_not_hang():
     assert timed_out(outliers, 2.0, 2.0 + SILENT_SECONDS) is None
 
 
+def test_what_goes_on_with_another_call_meanwhile_does_not_hang():
+    outliers = Outliers(last_stays=False)
+    answer(outliers, "a", 1, now=1.0)
+    outliers.heard("a", 2.1)
+    assert timed_out(outliers, 2.0, 2.1 + 2 * SILENT_SECONDS) is None
+
+
 def test_what_has_never_answered_may_still_be_loading():
     assert timed_out(Outliers(last_stays=False), 2.0, 9.0) is None
 

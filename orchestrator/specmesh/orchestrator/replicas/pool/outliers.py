@@ -53,6 +53,7 @@ class _Record:
     failures: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
     num_answers: int = 0
     answered_at: float = 0.0
+    """When the latest message came."""
     num_in_a_row: int = 0
     """Failures since the last answer."""
     suspect: str | None = None
@@ -142,6 +143,10 @@ class Outliers:
         if record.num_answers % MIN_PACES == 0 and self._is_slow(replica, among):
             return self._eject(record, replica, among, now, EjectionReason.LATENCY)
         return None
+
+    def heard(self, replica: str, now: float) -> None:
+        """Record a further message of an answered call: the replica does not hang."""
+        self._record(replica).answered_at = now
 
     def failed(
         self,

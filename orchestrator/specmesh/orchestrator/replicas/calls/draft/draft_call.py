@@ -102,6 +102,9 @@ class DraftCall:
         if not attempt.has_started:
             self._attempts.answered(attempt.peer, attempt.began)
             self._request.prefix.seen_by(attempt.peer.identity, self._context.num_committed)
+        else:
+            outliers = self._request.mesh.drafters.outliers
+            outliers.heard(attempt.peer.address, self._loop.time())
         self._deliver(drafted)
 
     def waits(self, attempt: DraftAttempt) -> None:
