@@ -80,7 +80,7 @@ async def test_what_has_begun_is_finished_and_the_rest_is_refused_before(overloa
         await asyncio.gather(*(outcome(overloaded, number) for number in range(NUM_STREAMS)))
     )
     assert set(outcomes) == {"finished", "refused: RESOURCE_EXHAUSTED OVERLOADED"}, outcomes
-    assert outcomes["finished"] >= 16
+    assert outcomes["finished"] >= MAX_QUEUE  # the others have a second's patience
     assert asyncio.get_running_loop().time() - began < 30
     assert await outcome(overloaded, NUM_STREAMS) == "finished"
 
