@@ -1,4 +1,4 @@
-"""What vLLM's own command line may say in ``--engine-options``, and what that changes."""
+"""The options of vLLM that ``--engine-options`` takes, and what each changes."""
 
 from __future__ import annotations
 

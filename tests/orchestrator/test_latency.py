@@ -252,6 +252,13 @@ def test_replicas_that_start_later_are_counted_on_in_place_of_the_earlier_ones()
     assert not price.is_known
 
 
+def test_many_replicas_are_counted_on_by_the_median_of_each_size():
+    price = TokenPrice()
+    scales = [1.0] * 60 + [50.0] * 40
+    price.start_with((rows, scale * 0.001 * rows) for scale in scales for rows in (1, 2, 4, 8))
+    assert price.token_s == pytest.approx(0.001)
+
+
 def test_before_anything_is_known_tokens_are_free():
     price = TokenPrice()
     assert (price.token_s, price.decoding_s) == (0.0, None)

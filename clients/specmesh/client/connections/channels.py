@@ -87,7 +87,7 @@ class Endpoint:
         self.is_closed = False
         """True after `aclose`: no call is made any more."""
         self.num_suspensions = 0
-        """How often calls were suspended. A call that was cancelled meanwhile may be retried."""
+        """The number of suspensions so far. A call that one has cancelled may be retried."""
 
     @property
     def generation(self) -> GenerationServiceAsyncStub:

@@ -275,7 +275,7 @@ class SweepReport:
     failure: str = ""
     """Why a run could not be made, which ended the sweep; empty if none failed."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the sweep before its end."""
+    """True if Ctrl-C ended the sweep before its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,4 +294,4 @@ class SearchReport:
     failure: str = ""
     """Why a run could not be made, which ended the search; empty if none failed."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the search before its end."""
+    """True if Ctrl-C ended the search before its end."""

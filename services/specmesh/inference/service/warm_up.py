@@ -14,7 +14,7 @@ from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 _PREFIX: Final = 32
 _WIDTHS: Final = (0, 1, 4, 8)
 _ROUNDS: Final = 2
-"""How often a forward of each size is timed. The quickest counts: the first chooses kernels, and
+"""The forwards of each size that are timed. The quickest counts: the first chooses kernels, and
 pauses only ever make forwards longer."""
 
 

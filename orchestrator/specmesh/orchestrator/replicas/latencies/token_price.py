@@ -20,7 +20,9 @@ latest forwards, not over the latest calls, which may all be of one forward.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
+from statistics import median
 
 from specmesh.decoding.predict.forward_times import ForwardTimes
 
@@ -59,11 +61,14 @@ class TokenPrice:
 
     def start_with(self, forwards: Iterable[tuple[int, float]]) -> None:
         """Count on the rows and seconds of ``forwards``, which replicas timed at their start, until
-        calls have shown what a row takes. They replace those of an earlier call."""
-        self._at_start, self._most_timed = ForwardTimes(), 0
+        calls have shown what a row takes: on the median of each size, however many replicas there
+        are. They replace those of an earlier call."""
+        by_rows: defaultdict[int, list[float]] = defaultdict(list)
         for num_rows, seconds in forwards:
-            self._at_start.add(num_rows, seconds)
-            self._most_timed = max(self._most_timed, num_rows)
+            by_rows[num_rows].append(seconds)
+        self._at_start, self._most_timed = ForwardTimes(), max(by_rows, default=0)
+        for num_rows, each in by_rows.items():
+            self._at_start.add(num_rows, median(each))
 
     def add(
         self,

@@ -15,7 +15,6 @@ TOKENS_PER_CALL: Final = 8
 """The tokens of prefixes that may be computed again for each call that has begun since then."""
 A_MOMENT: Final = 1024
 """The number of calls within which an answer under way calls again, among hundreds of others."""
-
 MOST_EVICTED: Final = 1 << 16
 """The number of evicted blocks that are remembered, a million tokens: they take 10 MB."""
 
