@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
 import grpc.aio
@@ -28,8 +28,8 @@ NUM_TOKENS = 16
 MAX_QUEUE = 8
 
 
-@pytest.fixture
-async def overloaded() -> AsyncIterator[GenerationServiceStub]:
+@asynccontextmanager
+async def running_mesh() -> AsyncIterator[GenerationServiceStub]:
     """A simulated target that takes one call at a time, with a short queue, over gRPC."""
     async with AsyncExitStack() as stack:
         verifier = VerifierSettings(
@@ -74,15 +74,24 @@ async def outcome(stub: GenerationServiceStub, number: int) -> str:
     return "finished"
 
 
-async def test_what_has_begun_is_finished_and_the_rest_is_refused_before(overloaded):
+async def test_what_has_begun_is_finished_and_the_rest_is_refused_before():
+    for _ in range(3):  # a busy machine may let the room shrink before sixteen have come
+        async with running_mesh() as stub:
+            num_finished = await num_finished_of_many(stub)
+        if num_finished >= 16:
+            break
+    assert num_finished >= 16
+
+
+async def num_finished_of_many(stub: GenerationServiceStub) -> int:
     began = asyncio.get_running_loop().time()
     outcomes = Counter(
-        await asyncio.gather(*(outcome(overloaded, number) for number in range(NUM_STREAMS)))
+        await asyncio.gather(*(outcome(stub, number) for number in range(NUM_STREAMS)))
     )
     assert set(outcomes) == {"finished", "refused: RESOURCE_EXHAUSTED OVERLOADED"}, outcomes
-    assert outcomes["finished"] >= MAX_QUEUE  # the others have a second's patience
     assert asyncio.get_running_loop().time() - began < 30
-    assert await outcome(overloaded, NUM_STREAMS) == "finished"
+    assert await outcome(stub, NUM_STREAMS) == "finished"
+    return outcomes["finished"]
 
 
 async def test_an_answer_that_has_begun_waits_while_queues_are_full(connect, serve):
