@@ -227,6 +227,7 @@ def test_a_trace_may_begin_with_blank_lines(tmp_path, content):
     [
         ("t.csv", "a,b\n1,2\n", "neither Mooncake's JSON lines nor CSV"),
         ("t.csv", AZURE + "yesterday,1,2\n", "line 5: "),
+        ("t.csv", AZURE + "y" * 200_000 + ",1,2\n", "line 4: field larger than"),
         ("t.jsonl", '{"timestamp": 1}', "line 1: has no 'input_length'"),
         ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "has no requests"),
         ("t.csv", "\n" + AZURE + "\n2023-11-16 18:17:05,1,1e3\n", "line 7: invalid literal"),

@@ -55,17 +55,18 @@ def read_trace(file: Path) -> tuple[TraceEntry, ...]:
 
 def _azure(lines: Iterator[str]) -> Iterator[TraceEntry]:
     rows = csv.DictReader(lines)
-    while rows.fieldnames == []:  # a blank line, which is read as names, and is to be read over
-        rows.fieldnames = None
-    missing = [name for name in _AZURE if name not in (rows.fieldnames or ())]
+    try:
+        while rows.fieldnames == []:  # a blank line, which is read as names, and is to be read over
+            rows.fieldnames = None
+        missing = [name for name in _AZURE if name not in (rows.fieldnames or ())]
+        if not missing:
+            for row in rows:
+                at, prompt, output = (row[name] for name in _AZURE)
+                yield TraceEntry(_timestamp_s(at), _num_tokens(prompt), _num_tokens(output))
+    except (csv.Error, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"line {rows.line_num}: {error}") from None
     if missing:
         raise ValueError(f"is not a trace: neither Mooncake's JSON lines nor CSV with {_AZURE}")
-    for row in rows:
-        try:
-            at, prompt, output = (row[name] for name in _AZURE)
-            yield TraceEntry(_timestamp_s(at), _num_tokens(prompt), _num_tokens(output))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"line {rows.line_num}: {error}") from None
 
 
 def _timestamp_s(text: str) -> float:
