@@ -157,7 +157,7 @@ class TreeRow:
     ratio: float
     """Median speedup over autoregressive decoding, over the prompts."""
     identical: bool
-    """Whether all texts equal those of autoregressive decoding; False reveals a bug."""
+    """True if all texts equal those of autoregressive decoding; False reveals a bug."""
 
 
 def rows(runs: Sequence[Run], drafter: str) -> list[TreeRow]:

@@ -14,7 +14,7 @@ SECONDS_BETWEEN_LINES = 5.0
 _START_S = 2.0
 """Silence before this module: a busy machine takes this long to import a command."""
 _last_line_s = time.monotonic() - _START_S
-"""When any block last printed a line."""
+"""The time at which any block last printed a line."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ class DraftedLevels:
 
     def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
         self.ended = False
-        """Whether nothing is left to draft, or going on isn't worthwhile."""
+        """True if nothing is left to draft, or going on isn't worthwhile."""
         self.depth = command.depth
         self.context_length = context.length
         self._models = models

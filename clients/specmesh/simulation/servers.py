@@ -19,9 +19,9 @@ class Step:
     context: float = 0.0
     """Tokens that it attends to."""
     starts: bool = False
-    """Whether a draft begins with it."""
+    """True if a draft begins with it."""
     heads: bool = False
-    """Whether the target's heads work instead of the target."""
+    """True if the target's heads work instead of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class SimulatedServer:
         """Begins a forward of an idle server, for all jobs that arrive at the same time."""
         self._timer: Timer | None = None
         self._began = self._since = 0.0
-        """When the current forward began, and since when it has had its current speed."""
+        """The time at which the current forward began, and since when it has had its current
+        speed."""
         self._left_s = 0.0
         """Time that the forward would take since then at full speed."""
         self._speed = 1.0

@@ -26,7 +26,7 @@ class Assessment:
 
     @property
     def keeps(self) -> tuple[bool, ...]:
-        """For each token, True if its score is above the threshold."""
+        """Tell for each token if its score is above the threshold."""
         return tuple(score > self.threshold for score in self.scores)
 
     @property

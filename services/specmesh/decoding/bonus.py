@@ -33,7 +33,8 @@ from specmesh.decoding.sampling import Distribution
 _LEAST_WEIGHT = 1e-300
 """Divided by the total, a token of less weight might have no probability at all."""
 MAX_BONUS_CANDIDATES = 64
-"""As many tokens as in a draft distribution: draft tokens would rarely be among further ones."""
+"""The number of tokens, the same as in a draft distribution: draft tokens would rarely be among
+further ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
 _ESTIMATED = 1 << 16
 """The size from which on a vocabulary's sums for choices are estimated: exact ones take longer."""
 _COUNTED = 256
-"""As many of the likeliest tokens have exact weights in estimates."""
+"""The number of likeliest tokens that have exact weights in estimates."""
 
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)

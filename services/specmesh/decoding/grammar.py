@@ -17,8 +17,8 @@ WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
 """The white space between two tokens of JSON: a space, or a line break and indent. A model that has
 lost its way would go on with white space for ever."""
 ESCAPES = 'nrbtf\\"'
-"""What may follow a backslash in JSON. With \\uXXXX the name of a property could be spelled as no
-rule about it has it, and its value be anything."""
+"""The characters that may follow a backslash in JSON. With \\uXXXX the name of a property could be
+spelled as no rule about it has it, and its value be anything."""
 _CONTROL = re.compile(
     r"""\\u00(?:[01]|7f)|\\\\(?:[av]|[xuU]\{?0*(?:[01]?[0-9a-fA-F]|7[fF])(?![0-9a-fA-F]))"""
 )

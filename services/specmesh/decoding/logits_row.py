@@ -58,7 +58,7 @@ class LogitsRow:
         self.temperature = temperature
         self.token_ids = token_ids
         self.is_large = token_ids is None and logits.size > SMALL
-        """Whether anything that takes all tokens is computed in float32 first."""
+        """True if anything that takes all tokens is computed in float32 first."""
         self._peak = peak
         self._maxima: Maxima | None = None
         self._logs: NDArray[np.float64] | None = None

@@ -13,7 +13,8 @@ from specmesh.decoding.compiled.choice import Find, Team
 log = logging.getLogger(__name__)
 
 _LIBRARIES = (None, "libgomp.so.1")
-"""Where OpenMP may be: among what the whole process sees, or in PyTorch's own copy of GNU's."""
+"""The places where OpenMP may be: among what the whole process sees, or in PyTorch's own copy of
+GNU's."""
 
 
 def team_for(address: int) -> Team:

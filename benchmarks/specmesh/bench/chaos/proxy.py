@@ -37,7 +37,7 @@ class Weather:
     requests_pass: bool = True
     replies_pass: bool = True
     refuses: bool = False
-    """Whether new connections are reset."""
+    """True if new connections are reset."""
     delay_s: float = 0.0
     loss: float = 0.0
     """Share of the pieces of data that are retransmitted."""

@@ -55,7 +55,7 @@ class Summary:
     margins: Sequence[Margin]
     target_tokens_per_s: float
     end_points_exact: bool
-    """Whether threshold minus infinity gave the drafter's own texts, and infinity the target's."""
+    """True if threshold minus infinity gave the drafter's own texts, and infinity the target's."""
 
 
 def answers_of(runs: Sequence[Run], setting: FilterSetting | None) -> Answers:

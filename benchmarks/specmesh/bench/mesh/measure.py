@@ -28,7 +28,7 @@ class MeshRuns:
     num_processes: int
     wall_s: Mapping[Setting, Sequence[float]]
     identical: bool = True
-    """Whether all strategies gave the same text for each prompt."""
+    """True if all strategies gave the same text for each prompt."""
 
 
 @dataclass(frozen=True, slots=True)

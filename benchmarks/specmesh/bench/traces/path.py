@@ -47,8 +47,8 @@ class PathFindings:
     orchestrator: CoreUse | None
     """Its use of cores, on or off the critical path."""
     stops: StopTimes | None
-    """From a rejection until the last server had stopped working on what it made useless; None if
-    nothing was cancelled."""
+    """The time from a rejection until the last server had stopped working on what it made useless;
+    None if nothing was cancelled."""
     parts: tuple[ServicePart, ...]
     """Activities, the largest first."""
 

@@ -39,7 +39,7 @@ class ProcessSpec:
     cores: frozenset[int] = frozenset()
     """Cores on which it runs; empty means all."""
     niceness: int = 0
-    """How far other processes go before it, from 0 to 19."""
+    """Its niceness, from 0 to 19: the higher, the further other processes go before it."""
 
 
 class StartError(Exception):

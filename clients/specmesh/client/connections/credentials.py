@@ -124,7 +124,7 @@ def is_loopback(target: str) -> bool:
 
 
 _SCHEME = re.compile("^(dns:(///)?|ipv[46]:)")
-"""What precedes a host that this machine resolves: not the name server of ``dns://SERVER/HOST``."""
+"""The prefix of a host that this machine resolves: not the name server of ``dns://SERVER/HOST``."""
 
 
 def _is_loopback_host(host: str) -> bool:

@@ -40,7 +40,7 @@ class Flag:
 
     help: str
     name: str = ""
-    """By default the field's name."""
+    """The name in messages; by default the field's."""
     least: int = 0
     """The lowest value of a whole number."""
     most: int = 2**32 - 1

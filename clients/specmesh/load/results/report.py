@@ -232,7 +232,7 @@ class RunSetting:
     model: str
     """The requested model: the one named in the command, or the first that the server lists."""
     chat: bool
-    """Whether chats were sent instead of plain prompts."""
+    """True if chats were sent instead of plain prompts."""
     seed: int
     processes: int
     workload: Mapping[str, Any]

@@ -51,7 +51,7 @@ class Observation:
     num_prompt_tokens: int | None = None
     num_output_tokens: int = 0
     is_counted: bool = False
-    """Whether the server counted ``num_output_tokens``; otherwise each chunk counts as one."""
+    """True if the server counted ``num_output_tokens``; otherwise each chunk counts as one."""
     num_chunks: int = 0
     num_resumes: int = 0
     text_digest: str = ""

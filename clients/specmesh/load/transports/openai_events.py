@@ -36,7 +36,7 @@ class StreamedAnswer:
     """The state of one answer, from its events so far."""
 
     has_finished: bool = False
-    """Whether the server has said why the answer ended."""
+    """True if the server has said why the answer ended."""
     _num_read: int | None = 0
     """Tokens of all chunks so far, from continuous usage; None once usage proves not to be
     continuous."""

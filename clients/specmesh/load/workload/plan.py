@@ -60,7 +60,7 @@ class Workload:
     output_tokens: Length | None
     """Limit of each answer whose prompt sets none; None leaves it to the server."""
     ignore_end: bool = False
-    """Whether answers continue past the end of text up to that limit."""
+    """True if answers continue past the end of text up to that limit."""
     think_s: float = 0.0
     """Mean of the exponential pause before the next turn of a conversation in an open loop."""
     cancelled_share: float = 0.0

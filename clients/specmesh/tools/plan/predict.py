@@ -81,7 +81,7 @@ class MeshPrediction:
     verifier_utilisation: float
     drafter_utilisation: float
     is_stable: bool
-    """Whether no role is so busy that its queue hardly ever empties. Replicas whose answers share
+    """True if no role is so busy that its queue hardly ever empties. Replicas whose answers share
     forwards may well be busy all the time, but later answers must not take clearly longer."""
     verify_s: float
     """Verifiers' time per answer; ``draft_s`` is that of drafters."""

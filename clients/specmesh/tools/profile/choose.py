@@ -31,7 +31,7 @@ class Expectation:
     ratio: float
     """Ratio to the target alone."""
     observed: bool
-    """Whether it was tried through the orchestrator, as the leading candidates are."""
+    """True if it was tried through the orchestrator, as the leading candidates are."""
 
 
 def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:

@@ -61,7 +61,7 @@ class Profile:
     samples: Mapping[str, Sequence[Sample]]
     """The samples that the laws were fitted to."""
     complete: bool = True
-    """Whether measuring completed instead of being stopped."""
+    """True if measuring completed instead of being stopped."""
 
     @property
     def heads_depth(self) -> int:

@@ -24,7 +24,7 @@ _JITTER: Final = 0.1
 """Relative variation of forwards, without which streams would stay in step forever."""
 
 _Wait = float | tuple[str, Iterator[Step]]
-"""What a stream waits for: seconds in transit, or steps of a role's server."""
+"""A wait of a stream: seconds in transit, or steps of a role's server."""
 
 
 def rounds_per_s(

@@ -21,7 +21,7 @@ class Mailbox(Generic[Item]):
         self._items: deque[Item] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._by: float | None = None
-        """When the wait ends at the latest."""
+        """The time at which the wait ends at the latest."""
         self._timer: asyncio.TimerHandle | None = None
         """Rings no later than that; it outlives the wait, since most are short."""
 

@@ -20,7 +20,7 @@ class Stopping:
     """The criteria for the end of an answer, named as in ``StoppingCriteria``."""
 
     max_tokens: int
-    """At least 1, and at most what fits the context."""
+    """The most tokens of the answer: at least 1, and at most what fits the context."""
     stop_token_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
     ignore_end_of_text: bool = False

@@ -1,1 +1,1 @@
-"""What numpy would do in several passes over a row of logits, compiled by numba to take one."""
+"""Work on a row of logits that takes numpy several passes, compiled by numba to take one."""

@@ -24,7 +24,7 @@ class Functions(NamedTuple):
     alone: Find
     team: Team
     kept: object
-    """What must live as long as the function."""
+    """The objects that must live as long as the function."""
 
 
 def compile_functions(team_for: Callable[[int], Team], tell: Callable[[], None]) -> Functions:

@@ -1,4 +1,5 @@
-"""What numba has no word for: instructions of the processor, and memory that is not an array's."""
+"""Things that numba has no word for: instructions of the processor, and memory that is not an
+array's."""
 
 from __future__ import annotations
 

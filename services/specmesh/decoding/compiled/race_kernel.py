@@ -26,8 +26,8 @@ from specmesh.decoding.noise import (
 )
 
 UNSURE = -1
-"""In place of a token: there is none with a finite score, a logit is NaN, or the two highest scores
-are so near each other that rounding decides."""
+"""The result in place of a token: there is none with a finite score, a logit is NaN, or the two
+highest scores are so near each other that rounding decides."""
 
 _SLACK, _RELATIVE_SLACK = 1e-9, 1e-13
 """More than the rounding errors of scores."""

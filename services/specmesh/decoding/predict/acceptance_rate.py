@@ -198,7 +198,7 @@ class MeshAcceptance:
         self.forecast: Remembered[Mapping[str, float]] = (
             everyone.forecast if everyone else Remembered()
         )
-        """What the strategies are expected to yield, for answers that share forwards."""
+        """The speeds that the strategies are expected to yield, for answers that share forwards."""
         self.chosen: str | None = None
         """The strategy that an answer has chosen last, if they choose."""
         self._everyone = everyone

@@ -36,8 +36,8 @@ would compete for."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
 CHANCE: Final = 3.0
-"""What chance explains of such a difference for a speed measured over a single token. It falls with
-the root of their number: texts are easier or harder to draft."""
+"""The share that chance explains of such a difference for a speed measured over a single token. It
+falls with the root of their number: texts are easier or harder to draft."""
 LEAST, MOST = 0.25, 1.25
 """The bounds of a correction: speeds are noisy, and what is better than expected is chosen
 anyway."""

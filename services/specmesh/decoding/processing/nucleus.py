@@ -13,7 +13,7 @@ from specmesh.decoding.logits_row import ROUGH, LogitsRow, Values
 
 _BUCKETS = 256
 _LIKELY = 384
-"""As many of the likeliest tokens mostly hold the nucleus."""
+"""The number of likeliest tokens that mostly hold the nucleus."""
 _FEW_GROUPS = 512
 """Where more groups have a token that is as likely, weighing these tokens would take too long."""
 _SLACK = 1e-9

@@ -17,7 +17,7 @@ from specmesh.gateway.requests.weight import VALUE_BYTES
 
 IGNORED = ignored(COMPLETIONS)
 MAX_PROMPTS = 1024
-"""At least the upper bound of ``--max-answers``."""
+"""The most answers of a request: at least the upper bound of ``--max-answers``."""
 MAX_PROMPT_TOKENS = 2**19
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's own default for completions. Chats have none: they end where the model ends them."""

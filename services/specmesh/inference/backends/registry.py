@@ -36,8 +36,8 @@ class Backend:
 
     name: str
     summary: str = ""
-    """What it does, as the end of a sentence that begins with its name, if the name does not say
-    so."""
+    """A description of what it does, as the end of a sentence that begins with its name, if the
+    name does not say so."""
     load_target: Callable[[Any, Ranks | None], LanguageModel] | None = None
     """Loads a target, or this rank's part of one; None if the backend can't serve targets."""
     load_drafter: Callable[[Any], LanguageModel] | None = None

@@ -99,7 +99,7 @@ class TransformersModel:
         self.pool = self._memory.pool
         """The users of each block of the store."""
         self.passes = passes_of(model, self._memory, divider, with_graphs=with_graphs)
-        """What runs its forward passes."""
+        """The runner of its forward passes."""
         self.pack = self.passes.pack
 
     @classmethod

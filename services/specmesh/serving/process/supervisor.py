@@ -122,7 +122,7 @@ class _Supervisor(Generic[Settings]):
         self._work = work
         self._running: dict[int, _WorkerProcess] = {}
         self._due: dict[int, float] = dict.fromkeys(range(len(settings)), 0.0)
-        """When each worker that does not run is to be started."""
+        """The time at which each worker that does not run is to be started."""
         self._backoff_s: dict[int, float] = dict.fromkeys(range(len(settings)), FIRST_BACKOFF_S)
         self._has_served = False
         self._status = 0

@@ -43,7 +43,7 @@ class DevicePlan:
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """What was measured.
+    """The measurements.
 
     ``copy_bytes_per_s`` counts bytes read and written. The floor of a pass of one token is
     ``weight_bytes``, each read once at that speed. ``device_ms`` are captured passes by their

@@ -34,7 +34,7 @@ class CoreWatch:
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = cores
         self._times: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-        """By core, in the order of measurement: the time, and the milliseconds taken."""
+        """The time and the milliseconds taken, by core, in the order of measurement."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 

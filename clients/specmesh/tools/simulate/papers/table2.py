@@ -70,7 +70,7 @@ class Timing:
     strategy: str
     lookahead: int | None
     satisfies_eq1: bool
-    """Whether 7 replicas are enough for verifications of ``lookahead`` tokens never to wait."""
+    """True if 7 replicas are enough for verifications of ``lookahead`` tokens never to wait."""
     mean_s: float
     seconds: Sequence[float]
 

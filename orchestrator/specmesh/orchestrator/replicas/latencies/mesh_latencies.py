@@ -47,9 +47,9 @@ class Latencies:
         self._behind_s = RunningMedian()
         """Seconds for which a further token waits to be read, for each that its call asks for."""
         self.waits = ResponseWaits()
-        """How long responses waited to be read."""
+        """The time that responses waited to be read."""
         self.heads = DraftTimes()
-        """What drafting takes the target's heads."""
+        """The times that the target's heads take to draft."""
         self.prefill = PrefillCost()
         """Cost of prefills at the target."""
         self.target_load = RunningMedian()

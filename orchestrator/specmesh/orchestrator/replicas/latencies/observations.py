@@ -28,7 +28,8 @@ class ReplicaCost(NamedTuple):
     grammar_s: float = 0.0
     """Time in which the call waited for its grammar to be compiled, before ``queue_s`` began."""
     computed_at_s: float = 0.0
-    """When the last forward ended, by the replica's own clock; 0 if it was not reported."""
+    """The time at which the last forward ended, by the replica's own clock; 0 if it was not
+    reported."""
 
     def without_grammar(self, seconds: float) -> float:
         """Return the part of ``seconds`` that tells how fast and how busy the replica is."""

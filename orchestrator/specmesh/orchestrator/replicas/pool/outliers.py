@@ -53,7 +53,7 @@ class _Record:
     failures: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
     num_answers: int = 0
     answered_at: float = 0.0
-    """When the latest message came."""
+    """The time at which the latest message came."""
     num_in_a_row: int = 0
     """Failures since the last answer."""
     suspect: str | None = None

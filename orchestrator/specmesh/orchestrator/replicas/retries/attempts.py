@@ -75,7 +75,7 @@ class Attempts:
     ) -> None:
         self._pool = pool
         self.need = need
-        """What the replicas must meet that are tried; it may grow with the text."""
+        """The need that the replicas must meet that are tried; it may grow with the text."""
         self._prefix = prefix
         self._deadline = deadline
         self._is_healthy = is_healthy

@@ -26,7 +26,7 @@ class BlockUsage:
         self.num_cached = 0
         self._references = np.zeros(num_blocks, np.int64)
         self._held_since = np.zeros(num_blocks, np.int64)
-        """When each block began to be held, by ``_clock``; 0 if it is not held."""
+        """The time at which each block began to be held, by ``_clock``; 0 if it is not held."""
         self._released_at = np.zeros(num_blocks, np.int64)
         """When the last reference to each block was released, by ``_clock``."""
         self._clock = 0

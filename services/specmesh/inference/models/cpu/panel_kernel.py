@@ -29,7 +29,7 @@ until all rows had it."""
 _MOST_ROWS: Final = 96
 """The rows of a unit, which stay in the second cache."""
 _AHEAD_BYTES: Final = 8192
-"""How far ahead the memory is asked, with a single tile."""
+"""The distance ahead at which the memory is asked, with a single tile."""
 _FLOAT_BYTES: Final = 4
 
 

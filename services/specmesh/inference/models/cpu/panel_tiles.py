@@ -45,7 +45,7 @@ class TilePart(NamedTuple):
     is_first: bool
     """True if the outputs are to be begun with these features, and not to be added to."""
     wanted: int
-    """What of the weights is to come from memory meanwhile, from here on."""
+    """The part of the weights that is to come from memory meanwhile, from here on."""
     wanted_stride: int
     """The bytes of that for each feature."""
 

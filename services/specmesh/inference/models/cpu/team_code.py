@@ -23,7 +23,7 @@ class TeamCode(NamedTuple):
     team: Team
     alone: Find
     kept: object
-    """What must live as long as the function."""
+    """The objects that must live as long as the function."""
 
 
 def compiled_for_team(

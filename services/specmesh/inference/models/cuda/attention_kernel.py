@@ -57,7 +57,7 @@ class _New(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What all tokens attend to: the span and ``WORDS`` words of bits of each."""
+    """The keys that all tokens attend to: the span and ``WORDS`` words of bits of each."""
 
     spans_ptr: Any
     bits_ptr: Any

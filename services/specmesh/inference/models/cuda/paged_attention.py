@@ -25,8 +25,8 @@ which also holds the queries and the values."""
 
 @dataclass(eq=False)
 class Attended:
-    """What the tokens of one forward pass attend to, as tensors on the device (see ``Layout``), and
-    ``counters`` for the programs that share a tile."""
+    """The keys that the tokens of one forward pass attend to, as tensors on the device (see
+    ``Layout``), and ``counters`` for the programs that share a tile."""
 
     spans: Tensor
     bits: Tensor

@@ -38,7 +38,7 @@ class Softmax(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Where results go: to ``out`` ``[num_tokens, num_heads, head_dim]``; those of each range to
+    """The places of results: ``out`` ``[num_tokens, num_heads, head_dim]``; those of each range to
     ``partial`` ``[ranges, num_tokens, num_heads, head_dim]`` and ``sums`` ``[ranges, num_tokens,
     num_heads, 2]``. ``counter`` is how many ranges of the tile are there."""
 

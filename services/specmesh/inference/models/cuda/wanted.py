@@ -34,8 +34,8 @@ class Wanted(NamedTuple):
 
 
 class WantedRows(NamedTuple):
-    """What the kernels are told of each row: ``kinds``, ``keys`` of noise and ``temperatures``,
-    ``[rows]`` each."""
+    """The tensors that tell the kernels of each row: ``kinds``, ``keys`` of noise and
+    ``temperatures``, ``[rows]`` each."""
 
     kinds: NDArray[np.int32]
     keys: NDArray[np.int64]

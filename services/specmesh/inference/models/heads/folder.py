@@ -33,7 +33,7 @@ heads that guess all tokens."""
 STORED_DTYPE = torch.bfloat16
 
 MAX_LEVELS = 256
-"""As many as a verifier may be asked to draft (``NextDraft``)."""
+"""The most levels, as many as a verifier may be asked to draft (``NextDraft``)."""
 
 _Size = Annotated[int, Field(ge=1)]
 

@@ -1,4 +1,4 @@
-"""Which idle requests keep their blocks while other calls wait for some.
+"""The choice of idle requests that keep their blocks while other calls wait for some.
 
 A session that gives up its blocks after each call has to have its whole prefix read again for the
 next one. So its calls go ahead of those that wait, but only some times in a row, and its request

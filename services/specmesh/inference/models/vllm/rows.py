@@ -43,7 +43,7 @@ class RowsCall(NamedTuple):
 Span = tuple[int, int]
 
 _LOOK_SECONDS = 2.0
-"""How often a process of vLLM's looks whether its parent lives."""
+"""The interval at which a process of vLLM's looks whether its parent lives."""
 _GRACE_SECONDS = 2.0
 """The time in which it may end by itself after its parent."""
 

@@ -89,7 +89,7 @@ class DraftCall:
 
     @property
     def due(self) -> float:
-        """When the next message is late; see ``Due``."""
+        """The time from which the next message is late; see ``Due``."""
         return inf if self._attempt is None else min(self._deadline, self._attempt.due)
 
     def rings(self, now: float) -> None:

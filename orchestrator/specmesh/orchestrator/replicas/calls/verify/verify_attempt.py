@@ -79,7 +79,7 @@ class VerifyAttempt:
         self.peer = peer = reservation.peer
         self.began = asyncio.get_running_loop().time()
         self.given_up_at = inf
-        """When to give up the attempt, by the event loop's clock."""
+        """The time at which to give up the attempt, by the event loop's clock."""
         self._request = request
         self._context = context
         self._judge = judge

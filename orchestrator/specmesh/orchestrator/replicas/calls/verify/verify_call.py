@@ -93,7 +93,7 @@ class VerifyCall:
 
     @property
     def due(self) -> float:
-        """When to look at it next; see ``Due``."""
+        """The time at which to look at it next; see ``Due``."""
         return min([self._late_at, *[attempt.given_up_at for attempt in self._under_way]])
 
     def rings(self, now: float) -> None:
