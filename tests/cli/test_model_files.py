@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import resource
 import shutil
 import subprocess
 import threading
@@ -135,6 +136,28 @@ def test_what_is_there_is_not_fetched_again(model, server, tmp_path):
         assert fetched.exit_code == 0
     assert fetched.output.count("already present") == 2
     assert sorted(server.asked).count(("/config.json", None)) == 1
+
+
+def test_what_is_complete_needs_no_source(model, server, tmp_path):
+    copy, digest = tmp_path / "copy", digest_of(model)
+    assert models("fetch", server.url, copy, "--digest", digest).exit_code == 0
+    num_asked = len(server.asked)
+    assert models("fetch", server.url, copy, "--digest", digest).exit_code == 0
+    assert len(server.asked) == num_asked
+
+
+def test_a_file_for_which_there_is_no_room_is_named(model, tmp_path):
+    (model / "config.json").write_bytes(bytes(5000))
+    models("sums", model)
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        fetched = models("fetch", model, tmp_path / "copy", "--digest", digest_of(model))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert fetched.exit_code == 1
+    assert "File too large" in fetched.output
+    assert ".config.json.part" in fetched.output
 
 
 def test_a_broken_transfer_goes_on_where_it_broke(model, server, tmp_path):

@@ -78,6 +78,11 @@ def plan(sources, targets, tmp_path):
     )
 
 
+def test_a_sequence_and_the_token_after_it_fit_the_context(plan):
+    assert plan.within(16).sequence_tokens == 15
+    assert plan.within(17).sequence_tokens == 16
+
+
 def _target(folder):
     return read_model(str(folder), "float32", "cpu", None)
 

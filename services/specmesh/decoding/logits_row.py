@@ -307,4 +307,4 @@ def require_peak(peak: float | np.floating[Any]) -> None:
     Otherwise the argmax of overflowed logits would look like a choice of token 0.
     """
     if not math.isfinite(peak):
-        raise FloatingPointError(f"logits have no finite maximum: {peak}")
+        raise FloatingPointError(f"the model's logits have no finite maximum: {peak}")

@@ -108,6 +108,9 @@ def test_our_heads_know_their_target_by_its_digest(folders, tmp_path):
         ({"draft_vocab_size": "many"}, "draft_vocab_size"),
         ({"speculators_config__proposal_methods": []}, "proposal_methods"),
         ({"norm_before_fc": True}, "input_norm.weight"),
+        ({"transformer_layer_config__num_attention_heads": 0}, "num_attention_heads"),
+        ({"transformer_layer_config__rope_parameters": {"rope_type": "linear"}}, "rope_parameters"),
+        ({"architectures": 5, "speculators_model_type": None}, "none of the formats"),
     ],
 )
 def test_what_is_not_computed_is_named(speculators, target, digest, changes, told):
@@ -140,6 +143,11 @@ def _with(folder, name, tensor):
         (lambda folder: _with(folder, "layers.1.mlp.up_proj.weight", torch.ones(1)), "layers.1"),
         (lambda folder: _with(folder, "d2t", torch.zeros(125).long() + 499), "d2t"),
         (lambda folder: _with(folder, "fc.weight", torch.ones(3, 3)), "size mismatch for fc"),
+        (lambda folder: _with(folder, "embed_tokens.weight", torch.ones(10, 64)), "(10, 64)"),
+        (
+            lambda folder: _with(folder, "embed_tokens.weight", torch.full((501, 64), torch.nan)),
+            "'embed_tokens.weight' has numbers that are not finite",
+        ),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"cut off"), "header"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json"),
@@ -150,6 +158,19 @@ def _with(folder, name, tensor):
 def test_broken_files_are_named(speculators, target, digest, spoil, told):
     spoil(speculators)
     assert told.lower() in refusal(speculators, target.model, digest).lower()
+
+
+@pytest.mark.parametrize("pickled", [[torch.ones(1)], torch.ones(1), {"fc.weight": 5}])
+def test_pickled_files_without_tensors_by_name(target, digest, tmp_path, pickled):
+    folder = write_authors(tmp_path, random_reference(layer_config()))
+    torch.save(pickled, folder / "pytorch_model.bin")
+    assert "does not hold tensors by name" in refusal(folder, target.model, digest)
+
+
+def test_a_pickled_file_that_is_empty(target, digest, tmp_path):
+    folder = write_authors(tmp_path, random_reference(layer_config()))
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    assert "EOFError" in refusal(folder, target.model, digest)
 
 
 def test_pickled_files_run_no_code(target, digest, tmp_path):

@@ -40,6 +40,7 @@ ERRORS = {
     "exhausted": ResourceExhaustedStatus("QUEUE_FULL", "too many wait", retry_after_s=0.25),
     "unavailable": UnavailableStatus("STORE_AWAY", "no answer from the store"),
     "invalid": InvalidField("tree.parents[2]", "must come earlier"),
+    "not-finite": FloatingPointError("no finite maximum: nan"),
     "unexpected": RuntimeError("the secret"),
 }
 

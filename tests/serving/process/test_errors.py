@@ -38,6 +38,7 @@ async def failure(call: object) -> grpc.aio.AioRpcError:
         ("aborted", Code.ABORTED, "STALE_EPOCH", {}, "somebody else"),
         ("exhausted", Code.RESOURCE_EXHAUSTED, "QUEUE_FULL", {}, "too many"),
         ("unavailable", Code.UNAVAILABLE, "STORE_AWAY", {}, "no answer"),
+        ("not-finite", Code.FAILED_PRECONDITION, "LOGITS_NOT_FINITE", {}, "no finite maximum"),
         (
             *("invalid", Code.INVALID_ARGUMENT, "INVALID_FIELD", {"field": "tree.parents[2]"}),
             "tree.parents[2]: must come earlier",

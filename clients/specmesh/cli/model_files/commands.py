@@ -107,7 +107,9 @@ def fetch(
     def work() -> None:
         token = os.environ.get("SPECMESH_MODELS_TOKEN", "")
         given = source_of(source, token_file.read_text().strip() if token_file else token, revision)
-        found = Sums.parse(sums.read_text()) if sums else fetching.read_sums(given)
+        found = fetching.kept_sums(folder, digest)
+        if found is None:
+            found = Sums.parse(sums.read_text()) if sums else fetching.read_sums(given)
         found.expect(digest)
         fetching.fetch(given, found, folder, typer.echo)
 

@@ -41,6 +41,16 @@ def read_sums(source: Source) -> Sums:
     return Sums.parse(_persistently(read, threading.Event()))
 
 
+def kept_sums(folder: Path, digest: str) -> Sums | None:
+    """Return the list in ``folder`` if it has this digest: what was fetched once needs no source,
+    which may be away."""
+    try:
+        found = Sums.parse((folder / FILE).read_text())
+    except (OSError, UnicodeDecodeError, BadModelFiles):
+        return None
+    return found if found.digest == digest else None
+
+
 def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
     """Fetch the files that ``sums`` lists into ``folder``, unless they are there; ``told`` gets a
     line for each. SHA256SUMS is written last.
@@ -125,13 +135,17 @@ def _fill(
 
 @contextmanager
 def _locked(part: Path) -> Iterator[BufferedRandom]:
-    """Open ``part`` while no other process may fill it."""
+    """Open ``part`` while no other process may fill it. An error of writing names it."""
     while True:
-        with part.open("a+b") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX)
-            if _is_still(part, opened):
-                yield opened
-                return
+        try:
+            with part.open("a+b") as opened:
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                if _is_still(part, opened):
+                    yield opened
+                    return
+        except OSError as error:
+            error.filename = error.filename or str(part)
+            raise
 
 
 def _is_still(part: Path, opened: BufferedRandom) -> bool:

@@ -12,7 +12,12 @@ from uuid import uuid4
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.serving.errors import ServiceError, internal_status, to_status
+from specmesh.serving.errors import (
+    FailedPreconditionStatus,
+    ServiceError,
+    internal_status,
+    to_status,
+)
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 log = logging.getLogger(__name__)
@@ -43,8 +48,9 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
 
 
 class ReportingErrors(AbstractAsyncContextManager[None]):
-    """Ends the call with the status of a ``ServiceError`` or ``InvalidField``; logs any other error
-    and hides it from the peer. A call whose peer is gone ends as one that its peer has cancelled.
+    """Ends the call with the status of a ``ServiceError`` or ``InvalidField``, or of a model whose
+    logits are not finite; logs any other error and hides it from the peer. A call whose peer is
+    gone ends as one that its peer has cancelled.
     """
 
     def __init__(self, request: ObservedRequest) -> None:
@@ -65,6 +71,10 @@ class ReportingErrors(AbstractAsyncContextManager[None]):
         return True
 
     def _status_of(self, error: Exception) -> grpc.Status:
+        if isinstance(error, FloatingPointError):
+            # Weights overflow or are broken: another replica of the model would fail as well.
+            error = FailedPreconditionStatus("LOGITS_NOT_FINITE", str(error))
+            log.warning("logits are not finite", extra={"method": self._request.method})
         if isinstance(error, ServiceError | InvalidField):
             return to_status(error)
         request_id = uuid4().hex

@@ -86,7 +86,8 @@ class HeadsPlan:
         """Return the plan with windows and texts that fit a target's context."""
         return replace(
             self,
-            sequence_tokens=min(self.sequence_tokens, context_tokens),
+            # A sequence is followed by the token that its last one is to foretell.
+            sequence_tokens=min(self.sequence_tokens, context_tokens - 1),
             generations=self.generations.within(context_tokens),
         )
 

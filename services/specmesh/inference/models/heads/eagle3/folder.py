@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import embedding
@@ -29,7 +27,8 @@ from specmesh.inference.models.heads.eagle3.tensors import (
     to_network,
     vocabulary_maps,
 )
-from specmesh.inference.models.heads.fitness import check_finite
+from specmesh.inference.models.heads.fitness import TensorsUnfit, check_finite
+from specmesh.inference.reasons import reason_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -59,18 +58,21 @@ def load_eagle3(
         guessed = guessed_ids(tensors, config)
         network.load_state_dict(to_network(network, tensors), assign=True)
         network.to(target.device, target.dtype)
-        check_finite(network.state_dict())
+        own = _own_embedding(tensors, config)
+        check_finite(network.state_dict() | own)
     except ValidationError as error:
         raise ModelNotLoadable(
             f"cannot load the heads in {str(folder)!r}: {_told(error)}"
         ) from error
-    except (OSError, SafetensorError, UnpicklingError, RuntimeError, ValueError) as error:
-        raise ModelNotLoadable(f"cannot load the heads in {str(folder)!r}: {error}") from error
+    except Exception as error:  # readers of configurations and pickles raise anything
+        raise ModelNotLoadable(
+            f"cannot load the heads in {str(folder)!r}: {reason_of(error)}"
+        ) from error
     network.requires_grad_(requires_grad=False)
     network.rotary.float()  # angles of far positions need all digits
     return Eagle3Heads(
         network,
-        _embedding(tensors.get(EMBEDDING), target),
+        _embedding(own.get(EMBEDDING), target),
         None if guessed is None else guessed.to(target.device),
         digest,
         target.dtype,
@@ -108,8 +110,21 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     file = weights_file(folder)
     if file.name == WEIGHTS:
         return load_file(file)
-    found: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    found = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(found, dict) or not all(isinstance(each, Tensor) for each in found.values()):
+        raise ValueError(f"{file.name} does not hold tensors by name")
     return found
+
+
+def _own_embedding(tensors: Mapping[str, Tensor], config: Eagle3Config) -> dict[str, Tensor]:
+    """Return the head's own embedding by its name; empty if it uses the target's. Raises
+    ``TensorsUnfit`` if it is that of another vocabulary or width."""
+    if EMBEDDING not in tensors:
+        return {}
+    own, shape = tensors[EMBEDDING], (config.vocab_size, config.hidden_size)
+    if own.shape != shape:
+        raise TensorsUnfit(f"{EMBEDDING} has the shape {tuple(own.shape)}, not {shape}")
+    return {EMBEDDING: own}
 
 
 def _embedding(own: Tensor | None, target: Any) -> Callable[[Tensor], Tensor]:

@@ -13,6 +13,7 @@ from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
 from specmesh.inference.models.heads.eagle3.rotary import STATIC_ROPE_TYPES
 
 LayerIds = Annotated[tuple[int, ...], Field(min_length=1)]
+Size = Annotated[int, Field(ge=1)]
 
 AUTHORS_DEPTH = 7
 """The depth to which the authors train their heads, which their files don't say."""
@@ -29,15 +30,15 @@ class LayerFields:
 
     model_type: Literal["llama", "qwen3"] = "llama"
     num_hidden_layers: Literal[1] = 1
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_attention_heads: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
     hidden_act: Literal["silu"] = "silu"
     rms_norm_eps: float
-    max_position_embeddings: int
+    max_position_embeddings: Size
     attention_bias: bool = False
     mlp_bias: bool = False
     rope_theta: float = 10000.0
@@ -99,12 +100,12 @@ class _Speculators:
 
     speculators_config: _SpeculatorsConfig
     transformer_layer_config: LayerFields
-    draft_vocab_size: int
+    draft_vocab_size: Size
     norm_before_residual: bool
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
-    target_hidden_size: int | None = None
+    target_hidden_size: Size | None = None
     eagle_aux_hidden_state_layer_ids: LayerIds | None = None
     target_digests: dict[str, str] = field(default_factory=dict)
 
@@ -116,8 +117,8 @@ class _EagleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Authors(LayerFields):
-    draft_vocab_size: int | None = None
-    target_hidden_size: int | None = None
+    draft_vocab_size: Size | None = None
+    target_hidden_size: Size | None = None
     eagle_config: _EagleConfig = field(default_factory=_EagleConfig)
 
 
@@ -133,7 +134,7 @@ def is_speculators(config: Mapping[str, Any]) -> bool:
 def is_authors(config: Mapping[str, Any]) -> bool:
     """Return whether ``config`` is that of an EAGLE-3 head as EAGLE's authors publish them, and as
     SpecForge trains them. The authors' own names no architecture but that of the layer."""
-    named = any("Eagle3" in str(each) for each in config.get("architectures") or ())
+    named = "Eagle3" in str(config.get("architectures"))
     return (named or "draft_vocab_size" in config) and "speculators_model_type" not in config
 
 
