@@ -155,7 +155,9 @@ class ProfileBench(Bench):
         identical = all(case["identical"] for case in cases)
         return 0 if identical else ExitStatus.FAILED, {
             "errors": {role: asdict(each) for role, each in profile.accuracy.items()},
-            "median_error": median(each.median for each in profile.accuracy.values()),
+            "median_error": median(
+                each.median for each in profile.accuracy.values() if each.median is not None
+            ),
             "worst_regret": max(case["regret"] for case in cases),
             "identical": identical,
             "profile_s": profile.seconds,

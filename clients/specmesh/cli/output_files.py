@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
 import typer
+
+from specmesh.cli.exit_status import ExitStatus
 
 STANDARD_OUTPUT = Path("-")
 
@@ -36,6 +39,16 @@ def check_different(files: Mapping[str, Path | None]) -> None:
     for (first, file), (second, other) in combinations(given, 2):
         if file == other:
             raise typer.BadParameter(f"it is the file of {first}, too", param_hint=second)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """End the command with the error, in a line, if a file can't be written in the block."""
+    try:
+        yield
+    except OSError as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
 
 
 def writable(file: Path | None) -> Path | None:

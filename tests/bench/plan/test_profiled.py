@@ -115,7 +115,15 @@ def test_what_an_orchestrator_takes_delays_rounds_and_is_planned_for(tmp_path):
     [
         ({"version": 4}, (), "version"),
         ({}, ("--strategy", "heads"), "--heads-ms"),
-        ({"costs": json.loads(PROFILE.to_json())["costs"] | {"drafters": []}}, (), "--drafter-ms"),
+        ({"acceptance": []}, (), "--acceptance"),
+        (
+            {
+                "costs": json.loads(PROFILE.to_json())["costs"] | {"drafters": []},
+                "acceptance": [],
+            },
+            (),
+            "--drafter-ms",
+        ),
     ],
 )
 def test_what_a_profile_lacks_is_named(tmp_path, change, arguments, fault):

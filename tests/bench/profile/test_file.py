@@ -2,13 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.simulation.costs import Contention, Cores, Hop, Orchestrating
 from specmesh.simulation.law import ForwardShape, Law
+from specmesh.tools.profile.__main__ import app
 from specmesh.tools.profile.file import Accuracy, Profile, ProfiledModel
 from specmesh.tools.profile.law import Sample
 from specmesh.tools.profile.replay import known_verdict
@@ -126,6 +129,57 @@ def test_levels_are_those_of_the_drafts(change):
     with pytest.raises(InvalidField) as refused:
         Profile.from_json(json.dumps(edited))
     assert refused.value.field == "acceptance.0.levels"
+
+
+CHANGES = {
+    "costs.drafters": [],
+    "costs.cores.target.threads": 0,
+    "costs.cores.target.numbers": [],
+    "costs.contention.drafter": 0,
+    "costs.observed.0.streams": 100_000,
+    "costs.observed.0.tries": 10**400,
+    "costs.observed.0.way.lookahead": 5000,
+    "costs.target.rest": [[0.5, 1.0]],
+    "costs.target.call_msx": 1.0,
+    "acceptance.0.nodes": 1e12,
+    "acceptance.0.tokens": 50.0,
+    "acceptance.0.way.width": 0,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_value_that_nobody_measures_is_refused_by_the_name_of_its_field(name):
+    edited = json.loads(PROFILE.to_json())
+    path = name.split(".")
+    place = edited
+    for each in path[:-1]:
+        place = place[int(each) if isinstance(place, list) else each]
+    place[path[-1]] = CHANGES[name]
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(edited))
+    expected = {"costs.drafters": "acceptance.0.way.strategy"}
+    assert refused.value.field == expected.get(name, name)
+
+
+def test_an_accuracy_that_could_not_be_told_is_left_out():
+    unknown = replace(PROFILE, accuracy={"target": Accuracy(None, None, 1, 0)})
+    assert Profile.from_json(unknown.to_json()).accuracy["target"].median is None
+
+
+def test_no_choice_is_made_by_a_profile_without_acceptance(tmp_path):
+    file = tmp_path / "profile.json"
+    file.write_text(replace(PROFILE, acceptance=[], complete=False).to_json())
+    done = CliRunner().invoke(app, ["choose", str(file)])
+    assert done.exit_code == 2
+    assert "acceptance: is empty" in " ".join(done.stderr.replace("\u2502", "").split())
+
+
+def test_a_choice_by_a_profile_that_was_stopped_early_comes_with_a_warning(tmp_path):
+    file = tmp_path / "profile.json"
+    file.write_text(replace(PROFILE, complete=False).to_json())
+    done = CliRunner().invoke(app, ["choose", str(file), "--json"])
+    assert "stopped early" in done.stderr
+    assert json.loads(done.stdout)["complete"] is False
 
 
 def test_a_known_answer_judges_a_tree():

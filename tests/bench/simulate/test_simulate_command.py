@@ -43,6 +43,28 @@ def test_grid_writes_a_picture_and_a_table_with_every_cell(tmp_path):
         assert file.read(len(PNG)) == PNG
 
 
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path):
+    (tmp_path / "dsi-offline.png").mkdir()
+    done = simulate("grid", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
+
+
+def test_a_result_is_printed_although_there_is_no_room_for_its_files(tmp_path):
+    (tmp_path / "dsi-offline.csv").symlink_to("/dev/full")
+    small = ("--step", 0.5, "--tokens", 2, "--repeats", 1, "--workers", 1)
+    done = simulate("grid", *small, "--out", tmp_path, "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["num_tokens"] == 2
+    assert "No space left on device" in done.stderr
+
+
+def test_a_rate_that_swallows_the_times_of_answers_is_refused():
+    done = simulate(*RUN, "--rate", "1e-300")
+    assert done.exit_code == 2
+    assert "--rate" in done.stderr
+
+
 def test_modes_prints_a_row_for_each_mode_and_drafter():
     result = found("modes", "--tokens", 4, "--repeats", 1, "--workers", 1)
     keys = ["mode", "alpha", "overlap", "acceptance"]

@@ -140,6 +140,8 @@ def main(
     """
     check_writable(picture, "--picture")
     parts = part or list(CrowdPart)
+    if picture is not None and CrowdPart.CELLS not in parts:
+        raise typer.BadParameter("draws the cells: add --part cells", param_hint="--picture")
     grid = CrowdGrid(
         forwards=_known(forward, tuple(TARGETS), "--forward"),
         acceptances=acceptance or ACCEPTANCES,

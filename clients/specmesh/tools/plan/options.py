@@ -12,7 +12,9 @@ import typer
 from specmesh.load.commands.parsing import parsed_by
 from specmesh.load.results.objectives import Objectives, objectives
 from specmesh.load.workload import lengths
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.simulation.models import AcceptanceRates
+from specmesh.tools.kit.experiment import SPECULATIVE
 from specmesh.tools.kit.strategy_options import GivenOptions, read_options
 from specmesh.tools.plan.costs import GivenCosts, profiled_rates
 from specmesh.tools.plan.setting import HEADS_DEPTH, PlanSetting, default_objectives
@@ -20,7 +22,7 @@ from specmesh.tools.profile.file import Profile, read_profile
 from specmesh.tools.simulate.options import (
     Seed,
     finite,
-    positive,
+    request_rate,
     require_drafting,
     strategy_names,
 )
@@ -33,7 +35,9 @@ _STRATEGIES = ("autoregressive", "speculative", "dsi")
 class PlanOptions:
     """The load, the costs of the models, and the strategies to plan for."""
 
-    rate: Annotated[float, typer.Option(callback=positive, help="Requests per second (Poisson).")]
+    rate: Annotated[
+        float, typer.Option(callback=request_rate, help="Requests per second (Poisson).")
+    ]
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -157,10 +161,18 @@ class PlanOptions:
             seed=self.seed,
         )
 
+    def _require_acceptance(self, read: Profile) -> None:
+        """Raise BadParameter if the acceptance of drafts is neither given nor measured."""
+        drafts = any(STRATEGIES[name].needs_drafter for name in self.strategies)
+        measured = any(each.way.strategy == SPECULATIVE for each in read.acceptance)
+        if drafts and not measured and self.acceptance is None:
+            raise typer.BadParameter("is required: the profile has none", param_hint="--acceptance")
+
     def _rates(self, read: Profile | None) -> AcceptanceRates:
         if read is None:
             rates = AcceptanceRates()
         else:
+            self._require_acceptance(read)
             rates = profiled_rates(read.acceptance, self.temperature)
         if self.acceptance is not None:
             rates = replace(rates, drafter=self.acceptance)

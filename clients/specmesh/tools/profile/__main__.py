@@ -23,6 +23,7 @@ from specmesh.cli.output_files import writable
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.silence import lines
 from specmesh.client import AsyncClient
+from specmesh.decoding.errors import InvalidField
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.typer_app import App
@@ -159,11 +160,21 @@ def choose(
 ) -> None:
     """Choose the strategy and options with the most expected tokens per second."""
     read = read_profile(profile, "PROFILE")
+    if not read.acceptance:
+        why = f"{profile}: acceptance: is empty, since measuring was stopped too early"
+        raise typer.BadParameter(why, param_hint="PROFILE")
+    if not read.complete:
+        typer.echo("Measuring was stopped early: some ways may not have been tried.", err=True)
     expected = expectations(
         read.acceptance, read.costs, streams=streams, temperature=temperature, context=context
     )
     if json_:
-        typer.echo(json.dumps({"chosen": as_json(expected[:1])[0], "of": as_json(expected)}))
+        found = {
+            "chosen": as_json(expected[:1])[0],
+            "of": as_json(expected),
+            "complete": read.complete,
+        }
+        typer.echo(json.dumps(found))
         return
     if explain:
         Console().print(explanation(expected, streams, temperature))
@@ -191,7 +202,12 @@ def _telling(seconds: float) -> AbstractContextManager[None]:
 
 
 def _write(profile: Profile, output: Path | None) -> int:
-    """Write the profile; return the exit status."""
+    """Write the profile, unless readers would refuse it; return the exit status."""
+    try:
+        Profile.from_json(profile.to_json())
+    except InvalidField as error:
+        _say(f"specmesh: too little was measured for a profile ({error}): give more --seconds")
+        return ExitStatus.FAILED
     if output is None:
         typer.echo(profile.to_json())
     else:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,7 +12,12 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.tools.profile.checks import (
+    check_acceptance,
+    check_costs,
+    check_known,
+    check_numbers,
+)
 from specmesh.tools.profile.law import Sample
 from specmesh.tools.profile.rounds import ProfiledAcceptance, ProfiledCosts
 
@@ -35,10 +39,11 @@ class ProfiledModel:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The accuracy of a law: relative errors on settings that it was not fitted to."""
+    """The accuracy of a law: relative errors on settings that it was not fitted to; None if there
+    were too few to hold any out."""
 
-    median: float
-    p90: float
+    median: float | None
+    p90: float | None
     num_settings: int
     num_held_out: int
 
@@ -90,16 +95,10 @@ class Profile:
             raise _wrong(error) from None
         if "target" not in profile.models:
             raise InvalidField("models.target", "is missing")
-        for field, number in _numbers(asdict(profile)):
-            if not 0 <= number < math.inf:
-                raise InvalidField(field, "must be finite and not negative")
-        if not any(profile.costs.target.at_knots):
-            raise InvalidField("costs.target.at_knots", "must not all be 0")
-        for field, strategy in _strategies(profile):
-            if strategy not in STRATEGIES:
-                raise InvalidField(f"{field}.strategy", f"{strategy!r} is not known")
-        for at, made in enumerate(profile.acceptance):
-            _check_levels(f"acceptance.{at}.levels", made)
+        check_known(read, asdict(profile))
+        check_numbers(asdict(profile))
+        check_costs(profile.costs)
+        check_acceptance(profile.acceptance, profile.costs)
         return profile
 
 
@@ -111,35 +110,6 @@ def _wrong(error: ValidationError) -> InvalidField:
     if isinstance(own, InvalidField):
         return InvalidField(f"{field}.{own.field}", own.reason)
     return InvalidField(field or "file", first["msg"])
-
-
-def _numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:
-    """Yield each number in ``value``, such as a mapping, with the name of its field."""
-    if isinstance(value, int | float):
-        yield field, value
-    elif isinstance(value, Mapping | list | tuple):
-        each = value.items() if isinstance(value, Mapping) else enumerate(value)
-        for name, part in each:
-            yield from _numbers(part, f"{field}.{name}".lstrip("."))
-
-
-def _strategies(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield each strategy in ``profile`` with the name of what has it."""
-    for at, made in enumerate(profile.acceptance):
-        yield f"acceptance.{at}.way", made.way.strategy
-    for at, tried in enumerate(profile.costs.observed):
-        yield f"costs.observed.{at}.way", tried.way.strategy
-    for at, spent in enumerate(profile.costs.orchestrating):
-        yield f"costs.orchestrating.{at}", spent.strategy
-
-
-def _check_levels(field: str, made: ProfiledAcceptance) -> None:
-    """Raise ``InvalidField`` if drafts of so many nodes cannot have the levels of ``made``."""
-    if bool(made.levels) != (made.nodes > 0):
-        raise InvalidField(field, "must be there if and only if there are draft tokens")
-    most = made.way.lookahead
-    if most is not None and len(made.levels) > most:
-        raise InvalidField(field, f"must be at most {most}, the lookahead")
 
 
 def read_profile(path: Path, hint: str) -> Profile:

@@ -48,9 +48,9 @@ class Fit:
     errors: tuple[float, ...]
 
     @property
-    def median_error(self) -> float:
-        """Return the median error on held-out settings; 0 if there were too few to tell."""
-        return median(self.errors) if self.errors else 0.0
+    def median_error(self) -> float | None:
+        """Return the median error on held-out settings; None if there were too few to tell."""
+        return median(self.errors) if self.errors else None
 
 
 def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:

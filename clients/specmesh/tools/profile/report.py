@@ -44,8 +44,9 @@ def _forwards(profile: Profile) -> Table:
     laws += [] if costs.heads is None else [("heads", costs.heads)]
     for role, law in laws:
         accuracy = profile.accuracy[role]
+        error = "-" if accuracy.median is None else f"{accuracy.median:.1%}"
         times = [law.ms(ForwardShape(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
-        table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
+        table.add_row(role, *(f"{ms:.1f}" for ms in times), error)
     table.caption = "error: median relative error on held-out settings"
     return table
 

@@ -8,6 +8,7 @@ drafts along them) comes on top, so a slow mesh takes longer than requested.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import time
@@ -219,7 +220,7 @@ def _accuracy(fit: Fit) -> Accuracy:
     errors = sorted(fit.errors)
     return Accuracy(
         median=fit.median_error,
-        p90=errors[int(0.9 * (len(errors) - 1))] if errors else 0.0,
+        p90=errors[math.ceil(0.9 * (len(errors) - 1))] if errors else None,
         num_settings=len(fit.samples),
         num_held_out=len(errors),
     )

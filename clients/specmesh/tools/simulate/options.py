@@ -19,6 +19,7 @@ MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1
 MAX_SEED = (1 << 63) - 1
 MAX_TOKENS = 100_000
+_LEAST_RATE, _MOST_RATE = 1e-6, 1e6
 CORES = os.cpu_count() or 1
 
 
@@ -33,6 +34,13 @@ def positive(value: float | None) -> float | None:
     """Refuse what is not finite and above 0."""
     if finite(value) is not None and value is not None and value <= 0:
         raise typer.BadParameter("must be above 0")
+    return value
+
+
+def request_rate(value: float | None) -> float | None:
+    """Refuse rates at which the times of arrival would swallow, or be, the times of answers."""
+    if value is not None and not _LEAST_RATE <= value <= _MOST_RATE:
+        raise typer.BadParameter(f"must be between {_LEAST_RATE:g} and {_MOST_RATE:g}")
     return value
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from specmesh.cli.output_files import check_writable, writing
 from specmesh.decoding.predict.closed_forms import alpha_of_rounds
 from specmesh.decoding.predict.phi import Phi
 from specmesh.tools.kit.options import Json
@@ -27,6 +28,10 @@ def branches(
     json_: Json = False,
 ) -> None:
     """Repeat branch prediction's Figures 5-7 and 12, and its Tables 3 and 4."""
+    names = ("figures.png", "figures.csv", "tables.csv")
+    files = [] if out is None else [out / f"branch-{name}" for name in names]
+    for file in files:
+        check_writable(file, "--out")
     curve = partial(branch_figures.points_of, num_tokens=tokens, seed=seed)
     curves = tracked(
         spread(curve, branch_figures.ALPHAS, workers), len(branch_figures.ALPHAS), "curves"
@@ -51,15 +56,14 @@ def branches(
         "tables_3_and_4": [each.as_dict() for each in explained],
         "shapes": branch_tables.shapes(explained),
     }
-    files = []
-    if out is not None:
+    show({**found, "files": list(map(str, files))}, json_, report.branches)
+    if files:
         from specmesh.tools.simulate.papers import plots
 
-        files = [out / f"branch-{name}" for name in ("figures.png", "figures.csv", "tables.csv")]
-        plots.throughput_curves(points, branch_figures.least_n(), files[0])
-        plots.write_csv([asdict(point) for point in points], files[1])
-        plots.write_csv([each.as_dict() for each in explained], files[2])
-    show({**found, "files": list(map(str, files))}, json_, report.branches)
+        with writing():
+            plots.throughput_curves(points, branch_figures.least_n(), files[0])
+            plots.write_csv([asdict(point) for point in points], files[1])
+            plots.write_csv([each.as_dict() for each in explained], files[2])
 
 
 def phi(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from specmesh.cli.output_files import check_writable, writing
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
 from specmesh.tools.simulate import report
@@ -38,19 +39,15 @@ def offline_grid(
     json_: Json = False,
 ) -> None:
     """Repeat DSI's offline study: SI, DSI and non-SI for every drafter (Figure 2)."""
+    files = [] if out is None else [out / "dsi-offline.csv", out / "dsi-offline.png"]
+    for file in files:
+        check_writable(file, "--out")
     began = time.perf_counter()
     results = run_grid(step, Settings(tokens, repeats), workers)
     num_cells = sum(1 for _ in grid(step))
     cells = list(tracked(results, num_cells, "cells"))
     seconds = time.perf_counter() - began
     rows = [cell_dict(cell) for cell in cells]
-    files = []
-    if out is not None:
-        from specmesh.tools.simulate.papers import plots
-
-        files = [out / "dsi-offline.csv", out / "dsi-offline.png"]
-        plots.write_csv(rows, files[0])
-        plots.heat_maps(cells, tokens, files[1])
     found = {
         "step": step,
         "num_tokens": tokens,
@@ -61,6 +58,12 @@ def offline_grid(
         "files": list(map(str, files)),
     }
     show(found, json_, report.grid)
+    if files:
+        from specmesh.tools.simulate.papers import plots
+
+        with writing():
+            plots.write_csv(rows, files[0])
+            plots.heat_maps(cells, tokens, files[1])
 
 
 def dsi_table_2(

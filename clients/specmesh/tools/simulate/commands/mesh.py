@@ -32,6 +32,7 @@ from specmesh.tools.simulate.options import (
     Workers,
     finite,
     law,
+    request_rate,
     require_drafting,
     strategy_names,
 )
@@ -127,7 +128,8 @@ class CustomMesh:
     rate: Annotated[
         float | None,
         typer.Option(
-            callback=finite, help="Requests per second (Poisson); default: all start together."
+            callback=request_rate,
+            help="Requests per second (Poisson); default: all start together.",
         ),
     ] = None
     hop_ms: HopMs = 0.0
