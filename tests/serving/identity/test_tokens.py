@@ -189,6 +189,27 @@ async def test_two_keys_of_one_id_are_refused(tmp_path: Path):
         await KeyFile(path).open()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(json.dumps({"keys": [jwk("ES256") | {"kid": kid}]}) for kid in (["a"], {"a": 1}, 7)),
+        *(json.dumps({"keys": [jwk("ES256") | {"use": use}]}) for use in (["sig"], {})),
+        '{"keys": [{"kty": "oct", "alg": "HS256"}]}',
+        "[" * 100_000,
+    ],
+)
+async def test_keys_that_cannot_be_read_leave_the_former_ones(
+    text: str, tmp_path: Path, jwts: JsonWebTokens, caplog: pytest.LogCaptureFixture
+):
+    assert await jwts.identify(signed())
+    path = tmp_path / "jwks.json"
+    path.write_text(text)
+    assert await jwts.identify(signed())
+    assert caplog.messages == ["changed file not usable"]
+    with pytest.raises(UnusableFile, match=f"--jwks {path} is not a usable JSON Web Key Set"):
+        await KeyFile(path).open()
+
+
 def test_listed_tokens_are_known_by_name_until_they_are_taken_away(tmp_path: Path):
     tokens = StaticTokens(write_tokens(tmp_path / "tokens.json", alice="a", bob="b"))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc.aio
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from specmesh.serving.identity.expiry import Ends, ends_of, reported
@@ -16,6 +18,13 @@ from specmesh.serving.identity.roles import host_of, role_of, trust_domain_of
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 log = logging.getLogger(__name__)
+
+_FAULTS = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),  # TypeError: the key has a password
+    *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
+"""What ``cryptography`` raises for a certificate or a key that it can't parse. It parses much of a
+certificate only when asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +140,13 @@ def _read(files: TlsFiles) -> Certificate:
     chain, key, ca = files.read()
     ends = ends_of({files.cert: chain} | ({files.ca: ca} if files.ca and ca else {}))
     leaf, *_ = x509.load_pem_x509_certificates(chain)
-    try:
+    with _faults_named(f"{files.options}-cert {files.cert} can't be used"):
+        certified = leaf.public_key()
+        identity, hosts = _named(leaf)
+    with _faults_named(f"{files.key} must hold a private key in PEM without a password"):
         public_key = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError):  # TypeError: the key has a password
-        message = f"{files.key} must hold a private key in PEM without a password"
-        raise UnusableFile(message) from None
-    if public_key != leaf.public_key():
+    if public_key != certified:
         raise UnusableFile(f"the key in {files.key} doesn't match the certificate in {files.cert}")
-    identity, hosts = _named(leaf)
     log.info(
         "certificate read",
         extra={
@@ -149,6 +157,15 @@ def _read(files: TlsFiles) -> Certificate:
         },
     )
     return Certificate(chain, key, ca, ends, identity, hosts)
+
+
+@contextmanager
+def _faults_named(message: str) -> Iterator[None]:
+    """Raise ``UnusableFile`` with ``message`` and the reason for what the block can't parse."""
+    try:
+        yield
+    except _FAULTS as error:
+        raise UnusableFile(f"{message}: {error}") from None
 
 
 def _named(leaf: x509.Certificate) -> tuple[str, frozenset[str]]:

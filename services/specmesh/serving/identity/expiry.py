@@ -81,10 +81,17 @@ def ends_of(files: Mapping[Path, bytes]) -> Ends:
         except ValueError:
             raise UnusableFile(f"{file} holds no certificate in PEM") from None
         for certificate in certificates:
-            named = Named(str(file), certificate.subject.rfc4514_string())
+            named = Named(str(file), _subject_of(certificate, file))
             end = certificate.not_valid_after_utc.timestamp()
             found[named] = max(end, found.get(named, 0.0))
     return found
+
+
+def _subject_of(certificate: x509.Certificate, file: Path) -> str:
+    try:
+        return certificate.subject.rfc4514_string()
+    except ValueError as error:  # it is parsed only now
+        raise UnusableFile(f"{file} holds a malformed certificate: {error}") from None
 
 
 def observe(files: Iterable[Path] = ()) -> None:

@@ -185,18 +185,19 @@ def _read(path: Path) -> Keys:
             if not _is_asymmetric(key):
                 raise UnusableFile(f"{key.algorithm_name} is not an asymmetric algorithm")
         return _by_id(keys)
-    except (ValueError, UnusableFile) as error:
-        raise UnusableFile(f"{path} is not a usable JSON Web Key Set: {error}") from None
+    except (ValueError, RecursionError, UnusableFile) as error:
+        raise UnusableFile(f"--jwks {path} is not a usable JSON Web Key Set: {error}") from None
 
 
 def _signing(published: object) -> Sequence[jwt.PyJWK]:
     """Return the keys of a set that are for signatures. Raises ``UnusableFile``."""
     try:
         found = jwt.PyJWKSet.from_dict(published)  # type: ignore[arg-type] # it may be anything
-    except (ValueError, AttributeError, TypeError, jwt.PyJWTError) as error:
+    except (ValueError, AttributeError, TypeError, LookupError, jwt.PyJWTError) as error:
         raise UnusableFile(str(error)) from None
-    # The others are for encryption, and somebody other than the issuer may hold one of them.
-    return [key for key in found if key.public_key_use in {None, "sig"}]
+    # The others are for encryption, and somebody other than the issuer may hold one of them. A
+    # ``use`` may be any value of JSON, which is why it is not looked up in a set.
+    return [key for key in found if key.public_key_use in (None, "sig")]
 
 
 def _is_asymmetric(key: jwt.PyJWK) -> bool:
@@ -204,7 +205,10 @@ def _is_asymmetric(key: jwt.PyJWK) -> bool:
 
 
 def _by_id(keys: Sequence[jwt.PyJWK]) -> Keys:
-    """Return keys by id. Raises ``UnusableFile`` for duplicate ids or an empty set."""
+    """Return keys by id. Raises ``UnusableFile`` for duplicate ids, for one that is not text, or
+    for an empty set."""
+    if not all(isinstance(key.key_id, str | None) for key in keys):
+        raise UnusableFile("a kid is not text")
     named = {key.key_id or "": key for key in keys}
     if len(named) < len(keys):
         raise UnusableFile("two keys have the same kid, or lack one")
