@@ -11,7 +11,7 @@ from tests.serving.process.conftest import Launch, launch
 
 from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.settings import OrchestratorSettings
-from specmesh.serving.identity.settings import is_loopback
+from specmesh.serving.loopback import is_loopback
 from specmesh.serving.startup import CannotStart
 
 __all__ = ["launch"]

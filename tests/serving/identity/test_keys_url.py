@@ -32,6 +32,7 @@ class Issuer:
     def __init__(self) -> None:
         self.body = b""
         self.status = 200
+        self.moved_to = ""
         self.num_asked = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -42,6 +43,7 @@ class Issuer:
                 issuer.num_asked += 1
                 issuer.may_answer.wait(30)
                 self.send_response(issuer.status)
+                self.send_header("location", issuer.moved_to)
                 self.send_header("content-length", str(len(issuer.body)))
                 self.end_headers()
                 self.wfile.write(issuer.body)
@@ -64,9 +66,8 @@ class Issuer:
 
 
 @pytest.fixture
-def issuer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]:
+def issuer() -> Iterator[Issuer]:
     """One that has published ES256."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
     issuer = Issuer()
     issuer.publish(jwk("ES256"))
     yield issuer
@@ -202,6 +203,37 @@ async def test_without_keys_at_first_nothing_starts(issuer: Issuer, serve: Serve
     await keys.close()
     with pytest.raises(CannotStart, match=issuer.url):
         await serve(jwks_url=issuer.url, jwt_issuer=ISSUER, jwt_audience=AUDIENCE)
+
+
+async def test_a_proxy_is_not_asked_for_the_keys_of_this_machine(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    proxy = Issuer()
+    proxy.publish(jwk("EdDSA"))
+    monkeypatch.setenv("http_proxy", proxy.url)
+    jwts = await opened()
+    assert await is_known(jwts, "ES256")
+    assert not await is_known(jwts, "EdDSA")
+    assert not proxy.num_asked
+    proxy.close()
+
+
+async def test_a_proxy_is_asked_for_keys_elsewhere(issuer: Issuer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("http_proxy", issuer.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    keys = KeyUrl("http://issuer.test/keys")
+    await keys.open()
+    assert await keys.find("ES256")
+    await keys.close()
+
+
+async def test_keys_come_from_no_url_that_the_operator_did_not_choose(issuer: Issuer):
+    issuer.status, issuer.moved_to = 302, f"{issuer.url}/elsewhere"
+    keys = KeyUrl(issuer.url)
+    with pytest.raises(UnusableFile, match="302"):
+        await keys.open()
+    await keys.close()
+    assert issuer.num_asked == 1
 
 
 async def test_a_server_lets_in_who_has_a_token_of_the_issuer(

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import jwt
 
+from specmesh.serving.identity.fetching import fetch
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 log = logging.getLogger(__name__)
@@ -91,9 +92,6 @@ class KeyUrl:
         self._refresh_s = refresh_s
         self._retry_s = retry_s
         self._fetch_s = fetch_s
-        # PyJWKClient's timeout is for each read of the socket; ``_fetch`` limits the whole fetch.
-        named = {"User-Agent": "specmesh"}  # some issuers refuse urllib's default
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, headers=named, timeout=fetch_s)
         # A fetch that hangs must not take a thread of the loop's default executor.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jwks")
         self._keys: Keys = {}
@@ -151,7 +149,8 @@ class KeyUrl:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._fetch_s):
-                published = await loop.run_in_executor(self._thread, self._client.fetch_data)
+                body = await loop.run_in_executor(self._thread, fetch, self._url, self._fetch_s)
+            published = json.loads(body)
             # An issuer may publish symmetric keys for other purposes: ignore them.
             self._keys = _by_id([key for key in _signing(published) if _is_asymmetric(key)])
         except TimeoutError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specmesh.serving.identity.settings import is_loopback
+from specmesh.serving.loopback import is_loopback
 from specmesh.serving.settings import ProcessSettings
 from specmesh.serving.startup import CannotStart
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from specmesh.serving.identity.certificates import TlsFiles
 from specmesh.serving.identity.jwts import JsonWebTokens
 from specmesh.serving.identity.keys import KeyFile, KeySource, KeyUrl
 from specmesh.serving.identity.tokens import StaticTokens
+from specmesh.serving.loopback import is_loopback
 
 
 class PortTlsSettings(BaseSettings):
@@ -167,11 +167,3 @@ class BearerSettings(TlsSettings):
         if self.jwks is not None:
             return KeyFile(self.jwks)
         return KeyUrl(self.jwks_url) if self.jwks_url else None
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach a port on ``host``."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
