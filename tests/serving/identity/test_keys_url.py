@@ -18,6 +18,7 @@ from tests.serving.identity.conftest import Serve, Service, Settings, list_model
 from tests.serving.identity.test_tokens import AUDIENCE, ISSUER, UNAUTHENTICATED, jwk, signed
 
 from specmesh.serving.errors import UnauthenticatedStatus
+from specmesh.serving.identity.fetching import MAX_BYTES
 from specmesh.serving.identity.jwts import JsonWebTokens
 from specmesh.serving.identity.keys import KeyUrl
 from specmesh.serving.identity.watched import UnusableFile
@@ -36,12 +37,20 @@ class Issuer:
         self.num_asked = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.drips_after = b""
+        """The beginning of a response that goes on byte by byte, without an end."""
+        self._closed = threading.Event()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.num_asked += 1
                 issuer.may_answer.wait(30)
+                if issuer.drips_after:
+                    self.wfile.write(issuer.drips_after)
+                    while not issuer._closed.wait(0.01):
+                        self.wfile.write(b" ")
+                    return
                 self.send_response(issuer.status)
                 self.send_header("location", issuer.moved_to)
                 self.send_header("content-length", str(len(issuer.body)))
@@ -60,6 +69,7 @@ class Issuer:
         self.body = json.dumps({"keys": keys}).encode()
 
     def close(self) -> None:
+        self._closed.set()
         self.may_answer.set()
         self._server.shutdown()
         self._server.server_close()
@@ -174,6 +184,31 @@ async def test_a_url_that_is_silent_holds_up_nobody_whose_key_is_known(
     async with asyncio.timeout(10):
         while not await is_known(jwts, "EdDSA"):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("so_far", [b"HTTP/1.0 200 OK\r\nname: ", b"HTTP/1.0 200 OK\r\n\r\n"])
+async def test_a_url_that_drips_holds_up_no_later_fetch(
+    so_far: bytes, opened: Open, issuer: Issuer
+):
+    jwts = await opened(fetch_s=0.1)
+    issuer.drips_after = so_far
+    assert not await is_known(jwts, "EdDSA")
+    issuer.drips_after = b""
+    issuer.publish(jwk("EdDSA"))
+    async with asyncio.timeout(10):
+        while not await is_known(jwts, "EdDSA"):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def test_no_more_is_read_than_keys_can_have(issuer: Issuer):
+    issuer.drips_after = b"HTTP/1.0 200 OK\r\n\r\n" + b" " * (MAX_BYTES + 1)
+    keys = KeyUrl(issuer.url)
+    with pytest.raises(UnusableFile, match=f"{issuer.url}: more than {MAX_BYTES} bytes"):
+        await keys.open()
+    issuer.drips_after = b""
+    issuer.body = issuer.body.rjust(MAX_BYTES)
+    await keys.open()
+    await keys.close()
 
 
 async def test_who_stops_waiting_does_not_end_it_for_the_others(opened: Open, issuer: Issuer):

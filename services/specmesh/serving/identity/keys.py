@@ -92,7 +92,7 @@ class KeyUrl:
         self._refresh_s = refresh_s
         self._retry_s = retry_s
         self._fetch_s = fetch_s
-        # A fetch that hangs must not take a thread of the loop's default executor.
+        # A fetch that is slow to end must not take a thread of the loop's default executor.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jwks")
         self._keys: Keys = {}
         self._fault = ""
