@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from pydantic import ValidationError
 from tests.serving.identity.conftest import Serve, Service, Settings, list_models, refusal
 from tests.serving.identity.test_tokens import AUDIENCE, ISSUER, UNAUTHENTICATED, jwk, signed
 
@@ -294,6 +295,23 @@ async def test_a_server_lets_in_who_has_a_token_of_the_issuer(
 def test_a_url_that_cannot_be_meant_is_refused(given: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         Settings(**({"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE} | given))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://alice:secret@issuer.test/keys", "http://alice:secret@127.0.0.1:1/keys"),
+        *("https://secret@issuer.test/keys", "ftp://alice:secret@issuer.test/keys"),
+        *("alice:secret@issuer.test/keys", "https://alice:secret@[/keys"),
+        "https://alice:secret@issuer.test\u2100/keys",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_shown(url: str):
+    with pytest.raises(ValueError, match="--jwks-url") as raised:
+        Settings(jwks_url=url, jwt_issuer=ISSUER, jwt_audience=AUDIENCE)
+    assert isinstance(raised.value, ValidationError)
+    (problem,) = raised.value.errors()
+    assert "secret" not in problem["msg"]
 
 
 def test_plain_http_is_for_this_machine_or_those_who_ask_for_it():

@@ -131,9 +131,15 @@ class BearerSettings(TlsSettings):
     def _check_jwks_url(self) -> Self:
         if not self.jwks_url:
             return self
-        url = urlsplit(self.jwks_url)
+        try:
+            url = urlsplit(self.jwks_url)
+        except ValueError:  # it repeats the URL
+            raise ValueError("--jwks-url is not a URL") from None
+        if "@" in url.netloc:
+            raise ValueError("--jwks-url can't have a user name or a password: keys are public")
         if url.scheme not in {"http", "https"} or not url.hostname:
-            raise ValueError(f"--jwks-url: {self.jwks_url} is not an https:// URL")
+            shown = self.jwks_url.rpartition("@")[2]  # before it there may be a password
+            raise ValueError(f"--jwks-url: {shown} is not an https:// URL")
         trusted = is_loopback(url.hostname) or self.plaintext_beyond_loopback
         if url.scheme == "http" and not trusted:
             raise ValueError(
