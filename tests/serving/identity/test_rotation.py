@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
 from tests.serving.identity.conftest import (
     DAY,
     Dial,
@@ -28,7 +24,6 @@ from tests.serving.process.conftest import Calls, Launch, launch
 from specmesh.serving.certs.folder import renew
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile, Watched
-from specmesh.serving.startup import CannotStart
 
 __all__ = ["launch"]
 
@@ -164,54 +159,6 @@ def test_files_that_are_of_no_use_are_refused_by_name(certs: Path, how: str):
     files = TlsFiles(certs / "verifier.pem", certs / "verifier-key.pem", certs / "ca.pem")
     with pytest.raises(UnusableFile, match=how):
         watched_certificate(files).current()
-
-
-P256_OID = bytes.fromhex("06082a8648ce3d030107")
-SM2_OID = bytes.fromhex("06082a811ccf5501822d")
-
-
-def with_damaged_names(certificate: x509.Certificate, certs: Path) -> bytes:
-    """The certificate with host names that cannot be parsed."""
-    names = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"\x30\x5c")
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(certificate.subject)
-        .issuer_name(certificate.issuer)
-        .public_key(certificate.public_key())
-        .serial_number(1)
-        .not_valid_before(certificate.not_valid_before_utc)
-        .not_valid_after(certificate.not_valid_after_utc)
-        .add_extension(names, critical=False)
-    )
-    return builder.sign(authority_in(certs).own.key, SHA256()).public_bytes(Encoding.PEM)
-
-
-def with_an_unknown_key(certificate: x509.Certificate, _: Path) -> bytes:
-    """The certificate with a key on a curve that ``cryptography`` does not know."""
-    der = certificate.public_bytes(Encoding.DER).replace(P256_OID, SM2_OID)
-    return x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
-
-
-@pytest.mark.parametrize("damaged", [with_damaged_names, with_an_unknown_key])
-async def test_a_certificate_that_cannot_be_parsed_leaves_the_former_in_use(
-    damaged: Callable[[x509.Certificate, Path], bytes],
-    certs: Path,
-    serve: Serve,
-    dial: Dial,
-    caplog: pytest.LogCaptureFixture,
-):
-    settings = flags(certs, "verifier")
-    port = await serve(**settings)
-    former = serial_in(certs / "verifier.pem")
-    certificate = x509.load_pem_x509_certificate(settings["tls_cert"].read_bytes())
-    settings["tls_cert"].write_bytes(damaged(certificate, certs))
-    await verify(dial(port, certs, "orchestrator"))
-    assert await serial_at(port, certs) == former
-    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert record.msg == "changed file not usable"
-    assert "--tls-cert" in vars(record)["reason"]
-    with pytest.raises(CannotStart, match=f"--tls-cert {settings['tls_cert']} can't be used"):
-        await serve(**settings)
 
 
 @pytest.mark.parametrize(

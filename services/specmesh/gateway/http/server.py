@@ -170,6 +170,6 @@ class HttpServer:
             return None
         try:
             context = RenewedContext(files, require_clients=self._settings.requires_certificates)
-        except (UnusableFile, ssl.SSLError) as error:
+        except UnusableFile as error:
             raise CannotStart(str(error)) from error
         return lambda *_: context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,10 @@ from pathlib import Path
 import grpc.aio
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import PublicKeyAlgorithmOID
 
 from specmesh.serving.identity.expiry import Ends, ends_of, reported
 from specmesh.serving.identity.roles import host_of, role_of, trust_domain_of
@@ -82,11 +85,21 @@ class Certificate:
         return host_of(role, domain) if named else host_of(role)
 
 
-def watched_certificate(files: TlsFiles) -> Watched[Certificate]:
+def watched_certificate(
+    files: TlsFiles, load: Callable[[], None] = lambda: None
+) -> Watched[Certificate]:
     """Watch the files of a certificate and report its expiry as a metric. Reading checks that key
-    and certificate match."""
+    and certificate match, and calls ``load``, which raises ``UnusableFile`` or OSError if it can't
+    use them."""
     paths = [path for path in (files.cert, files.key, files.ca) if path is not None]
-    return reported(Watched(paths, lambda: _read(files)))
+
+    def read() -> Certificate:
+        leaf, certificate = _read(files)
+        load()
+        log.info("certificate read", extra=_described(leaf, certificate))
+        return certificate
+
+    return reported(Watched(paths, read))
 
 
 def server_credentials(
@@ -136,27 +149,46 @@ def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfigurat
     )
 
 
-def _read(files: TlsFiles) -> Certificate:
+def _read(files: TlsFiles) -> tuple[x509.Certificate, Certificate]:
     chain, key, ca = files.read()
     ends = ends_of({files.cert: chain} | ({files.ca: ca} if files.ca and ca else {}))
     leaf, *_ = x509.load_pem_x509_certificates(chain)
     with _faults_named(f"{files.options}-cert {files.cert} can't be used"):
         certified = leaf.public_key()
+        if not _is_for_tls(certified, leaf.public_key_algorithm_oid):
+            raise ValueError(f"its key must be {_KEYS_OF_TLS}")
         identity, hosts = _named(leaf)
     with _faults_named(f"{files.key} must hold a private key in PEM without a password"):
         public_key = load_pem_private_key(key, password=None).public_key()
     if public_key != certified:
         raise UnusableFile(f"the key in {files.key} doesn't match the certificate in {files.cert}")
-    log.info(
-        "certificate read",
-        extra={
-            "subject": leaf.subject.rfc4514_string(),
-            "identity": identity,
-            "serial": f"{leaf.serial_number:x}",
-            "expires": leaf.not_valid_after_utc.isoformat(),
-        },
-    )
-    return Certificate(chain, key, ca, ends, identity, hosts)
+    return leaf, Certificate(chain, key, ca, ends, identity, hosts)
+
+
+def _described(leaf: x509.Certificate, certificate: Certificate) -> Mapping[str, str]:
+    return {
+        "subject": leaf.subject.rfc4514_string(),
+        "identity": certificate.identity,
+        "serial": f"{leaf.serial_number:x}",
+        "expires": leaf.not_valid_after_utc.isoformat(),
+    }
+
+
+_KEYS_OF_TLS = "RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_MIN_RSA_BITS = 2048
+
+
+def _is_for_tls(key: object, algorithm: x509.ObjectIdentifier) -> bool:
+    """Return True for the keys that gRPC's TLS and Python's both take. gRPC tells nobody that it
+    goes on with the former certificate because it can't use the newest."""
+    if isinstance(key, rsa.RSAPublicKey):
+        # A key that its certificate restricts to RSA-PSS is of the same class.
+        plain = algorithm == PublicKeyAlgorithmOID.RSAES_PKCS1_v1_5
+        return plain and key.key_size >= _MIN_RSA_BITS
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return isinstance(key.curve, _CURVES)
+    return isinstance(key, Ed25519PublicKey)
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from contextlib import suppress
 from typing import Self
 
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
+from specmesh.serving.identity.watched import UnusableFile
 
 
 class RenewedContext(ssl.SSLContext):
@@ -15,7 +15,7 @@ class RenewedContext(ssl.SSLContext):
     It only hands connections to a context of those. A session can be resumed in the context alone
     in which it began, so that no client stays known by a CA that has gone from the files.
 
-    Raises ``UnusableFile`` and SSLError.
+    Raises ``UnusableFile``.
     """
 
     def __new__(cls, files: TlsFiles, *, require_clients: bool) -> Self:  # noqa: ARG004
@@ -25,9 +25,17 @@ class RenewedContext(ssl.SSLContext):
     def __init__(self, files: TlsFiles, *, require_clients: bool) -> None:
         self._files = files
         self._requires_clients = require_clients
-        self._certificate = watched_certificate(files)
-        self._known = self._certificate.current()
-        self._newest = _context(files, require_clients=require_clients)
+        self._certificate = watched_certificate(files, self._load)
+        self._certificate.current()
+
+    def _load(self) -> None:
+        try:
+            self._newest = _context(self._files, require_clients=self._requires_clients)
+        except ssl.SSLError as error:
+            files = self._files
+            raise UnusableFile(
+                f"TLS can't use {files.options}-cert {files.cert}: {error}"
+            ) from None
 
     def wrap_bio(
         self,
@@ -38,10 +46,7 @@ class RenewedContext(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         """Return the TLS of a new connection; asyncio asks for it."""
-        if (now := self._certificate.current()) is not self._known:
-            with suppress(OSError):  # the files are just being replaced once more
-                self._newest = _context(self._files, require_clients=self._requires_clients)
-                self._known = now
+        self._certificate.current()
         return self._newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 

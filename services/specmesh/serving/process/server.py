@@ -178,9 +178,10 @@ class Server:
                 port = self._server.add_insecure_port(address)
             else:
                 port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
+        except RuntimeError as error:  # gRPC gives no reason
+            refused = "" if credentials is None else ", and --tls-cert may be of no use for TLS"
             raise CannotStart(
-                f"cannot listen on {address}; if the port is in use, --port takes another"
+                f"cannot listen on {address}; if the port is in use, --port takes another{refused}"
             ) from error
         self.health.alive()
         listens(self._settings.host, port)
