@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,9 @@ from tests.serving.identity.conftest import (
 )
 from tests.serving.process.conftest import Calls, Launch, launch
 
+from specmesh.serving.certs import authority
 from specmesh.serving.certs.folder import renew
-from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
+from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 __all__ = ["launch"]
@@ -134,6 +137,64 @@ def test_what_is_only_touched_is_the_same_as_before(certs: Path):
     assert watched.current() is before
     renew(certs, DAY)
     assert watched.current() is not before
+
+
+HOUR = timedelta(hours=1)
+
+
+class MovedClock:
+    """Tells the time, some hours earlier or later."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+@pytest.fixture
+def watched(certs: Path) -> tuple[Watched[Certificate], MovedClock]:
+    """A verifier's certificate, valid for a day, and the clock that it is held against."""
+    files = TlsFiles(certs / "verifier.pem", certs / "verifier-key.pem", certs / "ca.pem")
+    clock = MovedClock()
+    return watched_certificate(files, now=clock), clock
+
+
+def test_an_expired_certificate_takes_the_place_of_none_that_is_valid(
+    certs: Path, watched: tuple[Watched[Certificate], MovedClock], caplog: pytest.LogCaptureFixture
+):
+    certificate, clock = watched
+    former = certificate.current()
+    put(certs, "verifier", authority_in(certs).issue(client_of("verifier"), HOUR))
+    clock.ahead = 2 * HOUR
+    assert [certificate.current(), certificate.current()] == [former, former]
+    assert caplog.messages == ["changed file not usable"]
+    assert "verifier.pem expired at " in vars(caplog.records[0])["reason"]
+    clock.ahead = 48 * HOUR
+    assert certificate.current() is not former
+    assert caplog.messages == ["changed file not usable", "certificate not valid"]
+
+
+def test_a_certificate_that_is_not_yet_valid_waits_for_its_time(
+    certs: Path, watched: tuple[Watched[Certificate], MovedClock], monkeypatch: pytest.MonkeyPatch
+):
+    certificate, clock = watched
+    former = certificate.current()
+    monkeypatch.setattr(authority, "CLOCK_SKEW", -HOUR)
+    put(certs, "verifier", authority_in(certs).issue(client_of("verifier"), DAY))
+    assert certificate.current() is former
+    clock.ahead = 2 * HOUR
+    assert certificate.current() is not former
+
+
+async def test_a_port_with_an_expired_certificate_opens_and_logs_an_error(
+    certs: Path, serve: Serve, caplog: pytest.LogCaptureFixture
+):
+    put(certs, "verifier", authority_in(certs).issue(client_of("verifier"), -timedelta(minutes=1)))
+    assert await serve(**flags(certs, "verifier"))
+    assert ("certificate not valid", logging.ERROR) in [
+        (record.msg, record.levelno) for record in caplog.records
+    ]
 
 
 def damage(certs: Path, how: str) -> None:

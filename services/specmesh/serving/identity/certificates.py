@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc.aio
@@ -67,6 +68,15 @@ class Certificate:
     """The certificate's SPIFFE id; empty if it has none of specmesh."""
     hosts: frozenset[str]
     """The host names that the certificate is for."""
+    begin: datetime
+    end: datetime
+    """The times between which the certificate is valid."""
+
+    def fault(self, now: datetime) -> str:
+        """Return why the certificate is not valid now; empty if it is."""
+        if now < self.begin:
+            return f"is not valid before {self.begin.isoformat()}"
+        return f"expired at {self.end.isoformat()}" if now > self.end else ""
 
     @property
     def trust_domain(self) -> str:
@@ -86,17 +96,31 @@ class Certificate:
 
 
 def watched_certificate(
-    files: TlsFiles, load: Callable[[], None] = lambda: None
+    files: TlsFiles,
+    load: Callable[[], None] = lambda: None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Watched[Certificate]:
-    """Watch the files of a certificate and report its expiry as a metric. Reading checks that key
-    and certificate match, and calls ``load``, which raises ``UnusableFile`` or OSError if it can't
-    use them."""
+    """Watch the files of a certificate and report its expiry as a metric.
+
+    Reading checks that key and certificate match, and calls ``load``, which raises ``UnusableFile``
+    or OSError if it can't use them. A certificate that is expired or not yet valid takes the place
+    of no valid one; if there is none, it is used, and the log says so as an error.
+    """
     paths = [path for path in (files.cert, files.key, files.ca) if path is not None]
+    former: Certificate | None = None
 
     def read() -> Certificate:
+        nonlocal former
         leaf, certificate = _read(files)
+        at = now()
+        fault = certificate.fault(at)
+        if fault and former is not None and not former.fault(at):
+            raise UnusableFile(f"{files.options}-cert {files.cert} {fault}")
         load()
+        if fault:
+            log.error("certificate not valid", extra={"file": str(files.cert), "reason": fault})
         log.info("certificate read", extra=_described(leaf, certificate))
+        former = certificate
         return certificate
 
     return reported(Watched(paths, read))
@@ -162,7 +186,8 @@ def _read(files: TlsFiles) -> tuple[x509.Certificate, Certificate]:
         public_key = load_pem_private_key(key, password=None).public_key()
     if public_key != certified:
         raise UnusableFile(f"the key in {files.key} doesn't match the certificate in {files.cert}")
-    return leaf, Certificate(chain, key, ca, ends, identity, hosts)
+    valid = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    return leaf, Certificate(chain, key, ca, ends, identity, hosts, *valid)
 
 
 def _described(leaf: x509.Certificate, certificate: Certificate) -> Mapping[str, str]:
