@@ -1,8 +1,12 @@
-"""Tells hosts that only this machine can reach."""
+"""Tells hosts and addresses that only this machine can reach."""
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
+
+_SCHEME = re.compile("^(dns:(///)?|ipv[46]:)")
+"""The prefix of a host that this machine looks up, unlike that of ``dns://SERVER/HOST``."""
 
 
 def is_loopback(host: str) -> bool:
@@ -11,3 +15,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_loopback_address(address: str) -> bool:
+    """Return True if ``address``, as gRPC takes it, is on this machine. The SDK has the same rule,
+    and shares no code with servers."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    return is_loopback(_SCHEME.sub("", address).rpartition(":")[0].strip("[]"))

@@ -9,9 +9,12 @@ import pytest
 from tests.serving.identity.conftest import Serve, Settings, flags
 from tests.serving.process.conftest import Launch, launch
 
+from specmesh.client.connections import credentials
+from specmesh.gateway.__main__ import make_server
+from specmesh.gateway.settings import GatewaySettings
 from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.settings import OrchestratorSettings
-from specmesh.serving.loopback import is_loopback
+from specmesh.serving.loopback import is_loopback, is_loopback_address
 from specmesh.serving.startup import CannotStart
 
 __all__ = ["launch"]
@@ -61,6 +64,28 @@ async def test_replicas_elsewhere_are_not_called_in_plain_text(certs: Path, peer
 )
 def test_what_is_loopback(host: str, loopback: bool):
     assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        *(("localhost:1", True), ("127.8.8.8:1", True), ("[::1]:1", True), ("10.0.0.1:1", False)),
+        *(("dns:localhost:1", True), ("dns:///localhost:1", True), ("dns:10.0.0.1:1", False)),
+        *(("ipv4:127.0.0.1:1", True), ("ipv6:[::1]:1", True), ("ipv4:10.0.0.1:1", False)),
+        *(("unix:/tmp/mesh", True), ("unix-abstract:mesh", True), ("unixes.test:1", False)),
+        *(("dns://10.0.0.1/localhost:1", False), ("127.0.0.1.evil.test:1", False)),
+    ],
+)
+def test_servers_and_the_sdk_agree_on_the_addresses_of_this_machine(address: str, loopback: bool):
+    assert is_loopback_address(address) is loopback
+    assert credentials.is_loopback(address) is loopback
+
+
+def test_a_gateway_calls_this_machine_in_plain_text_under_every_scheme():
+    addresses = "dns:///localhost:1,ipv4:127.0.0.1:1,unix:/tmp/mesh"
+    assert make_server(GatewaySettings(orchestrators=addresses))
+    with pytest.raises(CannotStart, match=r"^ipv4:10\.0\.0\.1:1 is not loopback: give --mesh-ca"):
+        make_server(GatewaySettings(orchestrators="ipv4:10.0.0.1:1"))
 
 
 @pytest.mark.parametrize("given", [{"tls_cert"}, {"tls_key"}, {"tls_ca"}, {"tls_ca", "tls_key"}])

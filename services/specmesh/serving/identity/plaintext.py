@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specmesh.serving.loopback import is_loopback
+from specmesh.serving.loopback import is_loopback, is_loopback_address
 from specmesh.serving.settings import ProcessSettings
 from specmesh.serving.startup import CannotStart
 
@@ -19,12 +19,12 @@ def check_plaintext(settings: ProcessSettings) -> None:
 
 
 def check_plaintext_calls(settings: ProcessSettings, addresses: Iterable[str], ca: str) -> None:
-    """Raise ``CannotStart`` if calls to ``addresses``, host:port each, would leave this machine in
-    plain text that no operator allowed. ``ca`` is the option that enables TLS for them."""
+    """Raise ``CannotStart`` if calls to ``addresses``, as gRPC takes them, would leave this machine
+    in plain text that no operator allowed. ``ca`` is the option that enables TLS for them."""
     if settings.plaintext_beyond_loopback:
         return
     for address in addresses:
-        if not is_loopback(address.rpartition(":")[0].strip("[]")):
+        if not is_loopback_address(address):
             raise CannotStart(
                 f"{address} is not loopback: give {ca}, or --plaintext-beyond-loopback to go "
                 "without TLS"
