@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -19,7 +20,6 @@ from tests.serving.identity.conftest import Serve, Service, Settings, list_model
 from tests.serving.identity.test_tokens import AUDIENCE, ISSUER, UNAUTHENTICATED, jwk, signed
 
 from specmesh.serving.errors import UnauthenticatedStatus
-from specmesh.serving.identity.fetching import MAX_BYTES
 from specmesh.serving.identity.jwts import JsonWebTokens
 from specmesh.serving.identity.keys import KeyUrl
 from specmesh.serving.identity.watched import UnusableFile
@@ -31,7 +31,7 @@ NEVER = 3600.0
 class Issuer:
     """Publishes keys over HTTP."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.body = b""
         self.status = 200
         self.moved_to = ""
@@ -63,7 +63,9 @@ class Issuer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # who gave up
-        self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}/keys"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def publish(self, *keys: dict[str, str]) -> None:
@@ -187,31 +189,6 @@ async def test_a_url_that_is_silent_holds_up_nobody_whose_key_is_known(
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("so_far", [b"HTTP/1.0 200 OK\r\nname: ", b"HTTP/1.0 200 OK\r\n\r\n"])
-async def test_a_url_that_drips_holds_up_no_later_fetch(
-    so_far: bytes, opened: Open, issuer: Issuer
-):
-    jwts = await opened(fetch_s=0.1)
-    issuer.drips_after = so_far
-    assert not await is_known(jwts, "EdDSA")
-    issuer.drips_after = b""
-    issuer.publish(jwk("EdDSA"))
-    async with asyncio.timeout(10):
-        while not await is_known(jwts, "EdDSA"):  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
-
-
-async def test_no_more_is_read_than_keys_can_have(issuer: Issuer):
-    issuer.drips_after = b"HTTP/1.0 200 OK\r\n\r\n" + b" " * (MAX_BYTES + 1)
-    keys = KeyUrl(issuer.url)
-    with pytest.raises(UnusableFile, match=f"{issuer.url}: more than {MAX_BYTES} bytes"):
-        await keys.open()
-    issuer.drips_after = b""
-    issuer.body = issuer.body.rjust(MAX_BYTES)
-    await keys.open()
-    await keys.close()
-
-
 async def test_who_stops_waiting_does_not_end_it_for_the_others(opened: Open, issuer: Issuer):
     jwts = await opened()
     issuer.publish(jwk("EdDSA"))
@@ -239,37 +216,6 @@ async def test_without_keys_at_first_nothing_starts(issuer: Issuer, serve: Serve
     await keys.close()
     with pytest.raises(CannotStart, match=issuer.url):
         await serve(jwks_url=issuer.url, jwt_issuer=ISSUER, jwt_audience=AUDIENCE)
-
-
-async def test_a_proxy_is_not_asked_for_the_keys_of_this_machine(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-):
-    proxy = Issuer()
-    proxy.publish(jwk("EdDSA"))
-    monkeypatch.setenv("http_proxy", proxy.url)
-    jwts = await opened()
-    assert await is_known(jwts, "ES256")
-    assert not await is_known(jwts, "EdDSA")
-    assert not proxy.num_asked
-    proxy.close()
-
-
-async def test_a_proxy_is_asked_for_keys_elsewhere(issuer: Issuer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("http_proxy", issuer.url)
-    monkeypatch.delenv("no_proxy", raising=False)
-    keys = KeyUrl("http://issuer.test/keys")
-    await keys.open()
-    assert await keys.find("ES256")
-    await keys.close()
-
-
-async def test_keys_come_from_no_url_that_the_operator_did_not_choose(issuer: Issuer):
-    issuer.status, issuer.moved_to = 302, f"{issuer.url}/elsewhere"
-    keys = KeyUrl(issuer.url)
-    with pytest.raises(UnusableFile, match="302"):
-        await keys.open()
-    await keys.close()
-    assert issuer.num_asked == 1
 
 
 async def test_a_server_lets_in_who_has_a_token_of_the_issuer(
