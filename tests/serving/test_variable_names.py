@@ -94,7 +94,7 @@ def test_no_service_can_be_named_so_that_it_sets_a_variable(role, monkeypatch, c
 def test_a_value_such_as_kubernetes_injects_is_refused_by_name(field, value, monkeypatch, capsys):
     variable = f"SPECMESH_ORCHESTRATOR__{field.upper()}"
     monkeypatch.setenv(variable, value)
-    monkeypatch.setitem(ROLES, "orchestrator", [] if field == "verifiers" else ["--verifiers=a"])
+    monkeypatch.setitem(ROLES, "orchestrator", [] if field == "verifiers" else ["--verifiers=a:1"])
     (line,) = refusal("orchestrator", capsys)
     assert line.startswith(f"specmesh orchestrator: error: --{field} ({variable}): ")
     assert line.endswith("looks like a variable that Kubernetes injects for a Service")

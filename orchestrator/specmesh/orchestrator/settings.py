@@ -18,7 +18,7 @@ from specmesh.orchestrator.parsing.registry import (
     check_tool_format,
     tool_formats,
 )
-from specmesh.orchestrator.replicas.discovery.entries import read_entries
+from specmesh.orchestrator.replicas.discovery.entries import Entries, read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.identity.settings import BearerSettings
@@ -35,6 +35,13 @@ def _check_strategy(name: str) -> str:
 def _check_entries(listed: str) -> str:
     """Refuse a list of replicas that cannot be parsed."""
     read_entries(listed)
+    return listed
+
+
+def _check_verifiers(listed: str) -> str:
+    """Refuse a list without any replica: nothing could ever be answered."""
+    if read_entries(listed) == Entries():
+        raise ValueError("must name at least one replica")
     return listed
 
 
@@ -62,7 +69,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         description="total bytes of all requests in flight, without those that have not arrived "
         "whole; the process uses up to five times as much memory for them",
     )
-    verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
+    verifiers: Annotated[str, AfterValidator(_check_verifiers)] = Field(
         description="the target's replicas, comma-separated: host:port for a single replica, "
         "dns:///host:port for all addresses of the name, looked up again and again"
     )

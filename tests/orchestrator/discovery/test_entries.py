@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name, join, read_entries
+from specmesh.orchestrator.settings import OrchestratorSettings
+from specmesh.serving.process.command_line import parse
 
 
 def test_addresses_are_taken_as_they_are_and_names_are_told_by_their_scheme():
@@ -52,6 +56,37 @@ def test_name_that_is_an_address_needs_no_dns():
 def test_name_that_cannot_be_asked_for_is_refused(entry):
     with pytest.raises(ValueError, match=entry):
         read_entries(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("localhost", "localhost:", "localhost:0", "localhost:99999", "localhost:x", ":5"),
+        *("http://localhost:1", "localhost:1/v1", "::1", "[::1]", "10.0.0.1"),
+    ],
+)
+def test_address_that_cannot_be_called_is_refused(entry):
+    expected = f"'{entry}' must be HOST:PORT with a port from 1 to 65535"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        read_entries(f"10.0.0.1:5,{entry}")
+
+
+@pytest.mark.parametrize(
+    ("option", "listed", "told"),
+    [
+        ("verifiers", "localhost", "'localhost' must be HOST:PORT"),
+        ("verifiers", ",", "must name at least one replica"),
+        ("verifiers", "", "must name at least one replica"),
+        ("drafters", "localhost:99999", "'localhost:99999' must be HOST:PORT"),
+        ("confidence", "http://localhost:1", "'http://localhost:1' must be HOST:PORT"),
+    ],
+)
+def test_list_that_is_wrong_is_refused_by_its_option(option, listed, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(OrchestratorSettings, ["--verifiers=a:1", f"--{option}={listed}"], "orchestrator")
+    assert ended.value.code == 2
+    variable = f"SPECMESH_ORCHESTRATOR__{option.upper()}"
+    assert f"error: --{option} ({variable}): {told}" in capsys.readouterr().err
 
 
 def test_address_of_ipv6_has_brackets():

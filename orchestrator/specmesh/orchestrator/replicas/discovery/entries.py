@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 MAX_PORT = 65535
 DNS_PORT = 53
+_SOCKETS = ("unix:", "unix-abstract:")
+"""What addresses of sockets on this machine begin with; they have no port."""
 
 Item = TypeVar("Item")
 
@@ -41,7 +43,7 @@ def read_entries(listed: str) -> Entries:
     """Parse a comma-separated list. As in gRPC, an entry ``dns:[//SERVER/]HOST:PORT`` is a name
     with any number of replicas behind it.
 
-    Raises ``ValueError`` for a name that can't be looked up.
+    Raises ``ValueError`` for an entry that can't be called or looked up.
     """
     entries = [each.strip() for each in listed.split(",")]
     read = [_read(each) for each in entries if each]
@@ -59,16 +61,27 @@ def join(host: str, port: int) -> str:
 def _read(entry: str) -> str | Name:
     scheme, colon, rest = entry.partition(":")
     if not colon or scheme.lower() != "dns":
-        return entry
+        return _checked(entry)
     server = ""
     if rest.startswith("//"):
         server, _, rest = rest[2:].partition("/")
     host, _, port = rest.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+    if not host or not _is_port(port):
         raise ValueError(f"{entry!r} must be dns:///HOST:PORT")
     if _is_ip(host.strip("[]")):
         return rest
     return Name(host, int(port), _read_server(server, entry) if server else None)
+
+
+def _checked(address: str) -> str:
+    """Return ``address``. gRPC would take any text, and a port modulo 65536."""
+    if address.startswith(_SOCKETS):
+        return address
+    host, _, port = address.rpartition(":")
+    # "::1" is a whole address of IPv6, and its 1 no port.
+    if not host or "/" in host or _is_ip(address) or not _is_port(port):
+        raise ValueError(f"{address!r} must be HOST:PORT with a port from 1 to {MAX_PORT}")
+    return address
 
 
 def _read_server(server: str, entry: str) -> tuple[str, int]:
@@ -80,6 +93,10 @@ def _read_server(server: str, entry: str) -> tuple[str, int]:
     if not _is_ip(host):
         raise ValueError(f"{entry!r} must name its DNS server by IP address[:port]")
     return host, port
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_PORT
 
 
 def _is_ip(text: str) -> bool:
