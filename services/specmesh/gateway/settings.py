@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.client.connections.addresses import with_port
 from specmesh.serving.identity.roles import TRUST_DOMAIN
 from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.settings import MAX_PORT, WorkersSettings
@@ -29,7 +30,8 @@ class GatewaySettings(BearerSettings, WorkersSettings):
         8000, ge=0, le=MAX_PORT, description="port to listen on; 0 takes any free one"
     )
     orchestrators: str = Field(
-        "127.0.0.1:50051", description="addresses of orchestrators, comma-separated"
+        "127.0.0.1:50051",
+        description="addresses of orchestrators, host or host:port each, comma-separated",
     )
     max_request_bytes: int = Field(
         8 * 2**20, ge=1024, le=2**30, description="largest request body that is accepted"
@@ -107,9 +109,16 @@ class GatewaySettings(BearerSettings, WorkersSettings):
                 "--mesh-token-file needs --tokens, --jwks or --jwks-url: without them anybody "
                 "could use the gateway's token"
             )
-        if not self.targets:
-            raise ValueError("--orchestrators must name at least one address")
         return self
+
+    @field_validator("orchestrators")
+    @classmethod
+    def _check_orchestrators(cls, addresses: str) -> str:
+        """Return the addresses, each with a port."""
+        targets = list(map(with_port, _listed(addresses)))
+        if not targets:
+            raise ValueError("must name at least one address")
+        return ",".join(targets)
 
     @field_validator("cors_origins")
     @classmethod
