@@ -127,6 +127,13 @@ def test_renewed_are_the_certificates_for_the_same_bearers_and_not_the_ca(folder
         ("--client", "alice", "--client", "alice-key"),
         ("--host", "münchen.example"),
         ("--host", ""),
+        ("--host", "http://x"),
+        ("--host", "x:80"),
+        ("--host", "a b"),
+        ("--host", "1.2.3.4,5.6.7.8"),
+        ("--host", "*"),
+        ("--host", "a.*.example"),
+        ("--service", "redis=redis:6379"),
         ("--service", "verifier=redis"),
         ("--service", "client-alice"),
         ("--service", "ca"),
@@ -137,6 +144,26 @@ def test_renewed_are_the_certificates_for_the_same_bearers_and_not_the_ca(folder
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], tmp_path: Path):
     certs("--out", tmp_path / "certs", *arguments, status=2)
     assert not (tmp_path / "certs").exists()
+
+
+def test_a_host_is_a_name_any_name_below_another_or_an_ip_address(tmp_path: Path):
+    hosts = ["mesh-1.a_b.example", "*.mesh.example", "10.0.0.7", "2001:db8::7"]
+    certs("--out", tmp_path, *(word for host in hosts for word in ("--host", host)))
+    gateway = read(tmp_path, "gateway")
+    known = {*names(gateway, x509.DNSName), *names(gateway, x509.IPAddress)}
+    assert set(hosts) < known
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--host", "x:80"), ("--client", "key"), ("--client", "../x"), ("--service", "ca")),
+        *(("--service", "redis=a,,b"), ("--service", "../x"), ("--trust-domain", "a/b")),
+    ],
+)
+def test_what_is_refused_is_named_by_its_option(option: str, value: str, tmp_path: Path):
+    said = certs("--out", tmp_path / "certs", option, value, status=2)
+    assert f"Invalid value for {option}: " in said
 
 
 def test_without_a_ca_nothing_can_be_renewed(tmp_path: Path):

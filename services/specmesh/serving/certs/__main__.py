@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +33,8 @@ class CertifiedNames:
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name or address at which clients reach orchestrators and gateways, besides "
-            "loopback; may be repeated."
+            help="Name (also *.NAME) or IP address at which clients reach orchestrators and "
+            "gateways, besides loopback; may be repeated."
         ),
     ] = None
     client: Annotated[
@@ -61,15 +62,16 @@ class CertifiedNames:
         """Return whom to certify. Raises BadParameter."""
         return bearers(
             self.domain,
-            [_host(each) for each in self.host or ()],
-            [_client(each) for each in self.client or ()],
-            dict(map(_service, self.service or ())),
+            [_host(each, "--host") for each in self.host or ()],
+            [_client(each, "--client") for each in self.client or ()],
+            dict(_service(each, "--service") for each in self.service or ()),
         )
 
     @property
     def domain(self) -> str:
         """The trust domain. Raises BadParameter."""
-        return _name(TRUST_DOMAIN if self.trust_domain is None else self.trust_domain).lower()
+        name = TRUST_DOMAIN if self.trust_domain is None else self.trust_domain
+        return _name(name, "--trust-domain").lower()
 
 
 @app.command()
@@ -109,29 +111,41 @@ def main(
     typer.echo(USE.format(out))
 
 
-def _host(host: str) -> str:
-    if not host or not host.isascii():
-        raise typer.BadParameter(f"{host!r} must be a host name in ASCII (xn--...) or an address")
+def _host(host: str, option: str) -> str:
+    """Return ``host`` if a client can find it in a certificate. Raises BadParameter."""
+    if not _is_ip(host) and not re.fullmatch(NAME, host.removeprefix("*.")):
+        said = f"{host!r} must be a host name in ASCII (xn--...) without a port, or an IP address"
+        raise typer.BadParameter(said, param_hint=option)
     return host
 
 
-def _client(name: str) -> str:
+def _client(name: str, option: str) -> str:
     if f"-{name}.pem".endswith(KEY):
-        raise typer.BadParameter(f"the certificate of {name!r} would overwrite another's key")
-    return _name(name)
+        said = f"the certificate of {name!r} would overwrite another's key"
+        raise typer.BadParameter(said, param_hint=option)
+    return _name(name, option)
 
 
-def _service(text: str) -> tuple[str, list[str]]:
+def _service(text: str, option: str) -> tuple[str, list[str]]:
     name, _, hosts = text.partition("=")
     if name in ROLES or name.startswith(f"{CLIENT}-") or name == CA:
-        raise typer.BadParameter(f"{name!r} has a certificate already")
-    return _client(name), [_host(each) for each in (hosts or name).split(",")]
+        raise typer.BadParameter(f"{name!r} has a certificate already", param_hint=option)
+    return _client(name, option), [_host(each, option) for each in (hosts or name).split(",")]
 
 
-def _name(name: str) -> str:
+def _name(name: str, option: str) -> str:
     if not re.fullmatch(NAME, name):
-        raise typer.BadParameter(f"{name!r} must be letters, digits, '-', '_' and single dots")
+        said = f"{name!r} must be letters, digits, '-', '_' and single dots"
+        raise typer.BadParameter(said, param_hint=option)
     return name
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
