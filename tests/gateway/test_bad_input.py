@@ -103,6 +103,7 @@ def nested(depth: int) -> object:
         ({"logit_bias": {"1": "5"}}, "logit_bias[1]"),
         ({"logit_bias": {"a": 5}}, "logit_bias"),
         ({"logit_bias": {"-1": 5}}, "logit_bias"),
+        ({"logit_bias": {"1": 1, "01": 2}}, "logit_bias"),
         ({"logit_bias": {"9" * 5000: 5}}, "logit_bias[99999999999]"),
         ({"logit_bias": dict.fromkeys(map(str, range(4097)), 1)}, "logit_bias"),
         ({"presence_penalty": "high"}, "presence_penalty"),

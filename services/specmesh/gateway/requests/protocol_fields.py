@@ -74,7 +74,10 @@ def _by_token(value: object) -> object:
     wrong = next((key for key in value if not (key.isascii() and key.isdecimal())), None)
     if wrong is not None:
         raise PydanticCustomError("token_id", f"{wrong[:64]!r} is not a token id")
-    return {int(key.lstrip("0")[:_MAX_DIGITS] or "0"): each for key, each in value.items()}
+    found = {int(key.lstrip("0")[:_MAX_DIGITS] or "0"): each for key, each in value.items()}
+    if len(found) < len(value):  # "1" and "01", of which one would be dropped
+        raise PydanticCustomError("token_id", "names a token twice")
+    return found
 
 
 def _list_of(kind: Any, most: int) -> Any:
