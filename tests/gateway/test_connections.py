@@ -102,6 +102,56 @@ async def test_a_body_in_chunks_is_taken_and_one_in_tiny_ones_refused(gateway, o
     assert (await sent(gateway, head + chunked(tiny))).status == 400
 
 
+UPGRADES = {
+    "h2c": (b"connection: Upgrade, HTTP2-Settings", b"http2-settings: AAMAAABk", b"upgrade: h2c"),
+    "websocket": (b"upgrade: websocket", b"connection: upgrade"),
+    "tls": (b"upgrade: TLS/1.0", b"connection: upgrade"),
+    "and close": (b"upgrade: h2c", b"connection: upgrade, close"),
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
+@pytest.mark.parametrize("num_writes", [1, 20])
+async def test_who_asks_for_another_protocol_is_answered_in_this_one(
+    gateway, orchestrator, caplog, upgrade, num_writes
+):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    in_chunks = request(b"", b"transfer-encoding: chunked", *upgrade, length=False)
+    for posted in (request(BODY, *upgrade), in_chunks + chunked(iter([BODY]))):
+        async with connected(gateway) as (reader, writer):
+            step = len(posted) // num_writes + 1
+            for at in range(0, len(posted), step):
+                writer.write(posted[at : at + step])
+                await writer.drain()
+            assert (await answer(reader)).status == 200
+            if b"close" not in upgrade[-1]:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert (await answer(reader)).status == 200
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+async def test_those_that_wait_on_a_connection_are_answered_in_turn(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 100
+    async with connected(gateway) as (reader, writer):
+        writer.write(request(BODY, *UPGRADES["h2c"]) * 3)
+        for _ in range(3):
+            assert (await answer(reader)).status == 200
+    async with connected(gateway) as (reader, writer):
+        writer.write(request(BODY, *UPGRADES["h2c"]) * 30)
+        assert len(await asyncio.wait_for(reader.read(), SOON)) < 9 * 1000
+    assert len(orchestrator.requests) < 13
+
+
+async def test_a_head_with_another_protocol_is_refused_as_any_other(gateway, orchestrator):
+    for upgrade in UPGRADES.values():
+        both = request(chunked(iter([BODY])), b"transfer-encoding: chunked", *upgrade)
+        assert (await sent(gateway, both)).code == "invalid_http"
+        head = request(b"", b"transfer-encoding: chunked", *upgrade, length=False)
+        trailers = b"0\r\n" + b"x: y\r\n" * MAX_HEADERS + b"\r\n"
+        assert (await sent(gateway, head + trailers)).status == 431
+    assert orchestrator.requests == []
+
+
 async def test_a_length_beside_a_transfer_encoding_is_refused(gateway, orchestrator):
     for encoding in (b"chunked", b"identity", b"gzip, chunked"):
         body = chunked(iter([BODY]))
