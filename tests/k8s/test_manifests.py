@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.k8s.checks import certificates, metrics
 from tests.k8s.checks.every import CHECKS
+from tests.k8s.checks.requests import requested, told
 from tests.k8s.rendering import NAMES, changed, manifests, together
 from tests.k8s.tools import REPOSITORY, needs_tools
 
@@ -19,6 +20,15 @@ def test_it_hangs_together(name):
     built = manifests(name)
     assert built.pods
     assert [problem for check in CHECKS for problem in check(built)] == []
+
+
+@pytest.mark.parametrize("name", ["local", "simulated"])
+def test_an_overlay_for_one_machine_finds_the_room_that_the_docs_ask_for(name):
+    needs, has = requested(manifests(name)), told(name)
+    assert (needs.cores <= has.cores, needs.mib <= has.mib) == (True, True), (needs, has)
+    # Much more would keep others from trying it.
+    assert needs.cores > has.cores - 1
+    assert needs.mib > has.mib - 1024
 
 
 def test_scalers_and_certificates_of_another_namespace_name_it_as_the_docs_say():

@@ -46,7 +46,7 @@ def memory(manifests: Manifests) -> Iterator[str]:
         if not own:
             continue
         (container,) = pod.spec["containers"]
-        limit = _mib(container["resources"]["limits"]["memory"])
+        limit = mib(container["resources"]["limits"]["memory"])
         total = sum(row.mib for row in own)
         if total > limit:
             yield f"{pod}: may take {total} MiB, but has {limit}"
@@ -74,6 +74,7 @@ def _setting(role: str, name: str, variables: dict[str, str]) -> int:
     return int(variables.get(f"SPECMESH_{role.upper()}__{name}", default))
 
 
-def _mib(quantity: str) -> int:
+def mib(quantity: str) -> int:
+    """The MiB of a quantity of Kubernetes."""
     number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
     return int(number) * {"Mi": 1, "Gi": 1024}[unit]
