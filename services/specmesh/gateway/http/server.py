@@ -19,7 +19,7 @@ from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process.resources import give_memory_back
+from specmesh.serving.process.resources import give_memory_back, report_lack_of_descriptors
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.startup import CannotStart, cannot_listen
 
@@ -41,7 +41,7 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
 
     async def listen(self) -> str:
         """Serve; return the address. Raises ``CannotStart``."""
@@ -58,7 +58,8 @@ class HttpServer:
         server.servers = [await self._accepting(server, listener)]
         self._server = server
         self._ticking = asyncio.create_task(server.main_loop())
-        self._tidying = asyncio.create_task(give_memory_back())
+        chores = (give_memory_back(), report_lack_of_descriptors())
+        self._chores = list(map(asyncio.create_task, chores))
         host, port = listener.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -101,12 +102,10 @@ class HttpServer:
     async def stop(self) -> None:
         """Cancel the requests that still run, and close the connections to the mesh."""
         running = list(self._server.server_state.tasks) if self._server else []
+        running += self._chores
         for task in running:
             if not task.cancelling():
                 task.cancel()
-        if self._tidying is not None:
-            self._tidying.cancel()
-            running.append(self._tidying)
         await asyncio.gather(*running, return_exceptions=True)
         await self._stop_looking()
         await self._mesh.aclose()

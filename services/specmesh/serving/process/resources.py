@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
+import logging
+import os
 import resource
+
+log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 5.0
 _M_ARENA_MAX = -8
@@ -40,3 +45,25 @@ def allow_all_descriptors() -> None:
     1,024, is for programs that call ``select``; every connection takes a descriptor."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def report_lack_of_descriptors() -> None:
+    """Log each time that this process comes to its limit of open files, until cancelled.
+
+    uvloop then closes new connections without a word.
+    """
+    is_lacking = False
+    while True:
+        was_lacking, is_lacking = is_lacking, not _can_open()
+        if is_lacking and not was_lacking:
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            log.warning("too many open files: new connections are closed", extra={"limit": most})
+        await asyncio.sleep(PERIOD_SECONDS)
+
+
+def _can_open() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in {errno.EMFILE, errno.ENFILE}
+    return True
