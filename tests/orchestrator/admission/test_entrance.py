@@ -167,6 +167,29 @@ async def test_who_was_let_in_to_wait_begins_at_the_end_of_patience_as_resumed_a
     assert door.admission.num_running == 0
 
 
+@pytest.mark.parametrize("max_wait_s", [0.0, 0.05])
+async def test_who_waits_while_no_wait_is_known_does_not_begin_over_the_room(max_wait_s):
+    door = Door(1, max_wait_s)
+    door.admission.expected_wait_s = lambda *_: None
+    first = door.come("a")
+    with pytest.raises(ResourceExhaustedStatus):
+        await asyncio.wait_for(door.come("b"), 10)
+    assert door.order == ["a"]
+    await door.go("a")
+    await first
+
+
+async def test_without_patience_nobody_takes_a_place_to_wait():
+    door = Door(1, max_wait_s=0.0)
+    door.admission.expected_wait_s = lambda *_: None
+    first = door.come("a")
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus):
+        door.entrance.check(now() + 60, resumed=False)
+    await door.go("a")
+    await first
+
+
 async def test_who_leaves_while_waiting_holds_nobody_up():
     door = Door(1)
     tasks = [door.come(name) for name in "abc"]

@@ -115,7 +115,8 @@ class Admission:
         self, num_before: int, size: int, time_left_s: float, now: float, *, resumed: bool
     ) -> bool:
         """Return whether an answer may wait behind ``num_before`` others: if it is expected to
-        begin well within its patience, and to end before its deadline, or if that is unknown.
+        begin well within its patience, and to end before its deadline, or if that is unknown and
+        it has any patience.
 
         A resumed one always may. Its client could only come again, and the room, which shrank while
         an orchestrator was dying, usually grows long before a running answer ends."""
@@ -123,7 +124,7 @@ class Admission:
             return True
         wait_s = self.expected_wait_s(num_before, size, now)
         if wait_s is None:
-            return True
+            return self.patience_s(time_left_s) > 0
         patience_s = self.patience_s(time_left_s - (self.pace.answer_s(now) or 0.0))
         return wait_s < EXPECTED_SHARE * patience_s
 
