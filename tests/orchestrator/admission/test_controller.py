@@ -23,7 +23,7 @@ def test_until_it_is_known_how_fast_answers_proceed_any_may_wait():
     admission = Admission()
     assert admission.expected_wait_s(0, SIZE, 0.0) is None
     assert admission.may_wait(10 * SIZE, SIZE, 600, 0.0, resumed=False)
-    assert not admission.is_hopeless(10 * SIZE, SIZE, 0.0)
+    assert not admission.is_hopeless(None)
 
 
 def test_a_wait_is_expected_by_the_tokens_that_running_answers_lack():
@@ -61,8 +61,8 @@ def test_an_answer_that_began_elsewhere_may_wait_however_long_the_running_ones_a
 def test_it_is_hopeless_to_wait_for_answers_that_take_twice_as_long_as_patience():
     admission = Admission(max_wait_s=2.0)
     now = at_work(admission, token_s=0.1, limit=40)
-    assert not admission.is_hopeless(0, SIZE, now)
-    assert admission.is_hopeless(SIZE, SIZE, now)
+    assert not admission.is_hopeless(admission.expected_wait_s(0, SIZE, now))
+    assert admission.is_hopeless(admission.expected_wait_s(SIZE, SIZE, now))
 
 
 def test_a_refusal_says_when_to_come_again_each_at_another_time():

@@ -268,6 +268,36 @@ async def test_who_waits_is_refused_as_soon_as_it_is_known_to_be_in_vain():
     assert door.admission.num_running == 0
 
 
+async def test_who_is_refused_because_waiting_is_in_vain_is_told_the_expected_wait():
+    door = Door(1, max_wait_s=4.0)
+    door.admission.expected_wait_s = lambda *_: None
+    first, waiting = door.come("a"), door.come("b")
+    await settle()
+    door.admission.expected_wait_s = lambda *_: 30.0
+    door.admission.verified(1, Spent(0.0, 1.0, 0.0), now())
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await waiting
+    assert refused.value.metadata["expected_wait_ms"] == "30000"
+    assert refused.value.retry_after_s == 4.0
+    await door.go("a")
+    await first
+
+
+async def test_who_loses_its_place_is_told_the_expected_wait(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_WAITING", 2)
+    door = Door(1, max_wait_s=4.0)
+    door.admission.expected_wait_s = lambda num_before, *_: 1.5 * num_before
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(3)]
+    await settle()
+    tasks.append(door.come("b0", identity="bob"))
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await tasks.pop(2)  # the last of alice's, behind one
+    assert refused.value.metadata["expected_wait_ms"] == "1500"
+    for name in ("a0", "a1", "b0"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
 async def test_identities_take_turns_however_many_answers_each_has_waiting():
     door = Door(1)
     tasks = [door.come(f"a{i}", identity="alice") for i in range(4)]

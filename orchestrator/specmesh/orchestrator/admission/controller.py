@@ -128,10 +128,9 @@ class Admission:
         patience_s = self.patience_s(time_left_s - (self.pace.answer_s(now) or 0.0))
         return wait_s < EXPECTED_SHARE * patience_s
 
-    def is_hopeless(self, num_before: int, size: int, now: float) -> bool:
-        """Return whether an answer that waits behind ``num_before`` others will not begin in time
-        by far, although that was possible when it came."""
-        wait_s = self.expected_wait_s(num_before, size, now)
+    def is_hopeless(self, wait_s: float | None) -> bool:
+        """Return whether a waiting answer, which is now expected to wait for ``wait_s``, will not
+        begin in time by far, although that was possible when it came."""
         return wait_s is not None and wait_s > HOPELESS_FACTOR * self._max_wait_s
 
     def overload(

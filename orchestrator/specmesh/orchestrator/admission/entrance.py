@@ -23,8 +23,9 @@ LOOK_SECONDS = 0.1
 """Interval of looking for answers that wait in vain, which takes a tenth of a millisecond."""
 
 
-Turn = asyncio.Future[Slot | None]
-"""The slot of a waiting answer, once it is admitted; None if it is refused after all."""
+Turn = asyncio.Future[Slot | ResourceExhaustedStatus]
+"""The slot of a waiting answer, once it is admitted, or the error by which it is refused after all.
+"""
 
 
 class Entrance:
@@ -149,8 +150,8 @@ class Entrance:
             if _now() >= deadline or self._admission.num_running >= most:
                 raise self._overload(patience_s, resumed=resumed) from None
             slot = self._begin(identity, resumed=resumed)
-        if slot is None:
-            raise self._overload(_now() - began)
+        if isinstance(slot, ResourceExhaustedStatus):
+            raise slot
         annotate(queue_ms=(_now() - began) * 1e3)
         return slot
 
@@ -185,14 +186,24 @@ class Entrance:
 
     def _turn_away(self, now: float) -> None:
         """Refuse the answers that would wait in vain, from the last."""
-        while self._new:
-            identity = self._new.longest_identity
-            num_resumed = self._resumed.num_before(identity, self._new.num_waiting(identity) - 1)
-            num_before = len(self._new) - 1 + num_resumed
-            most = self._most(identity, now, resumed=False)
-            if not self._admission.is_hopeless(num_before, most, now):
-                break
-            _refuse_last(self._new)
+        while self._new and self._admission.is_hopeless(self._last_wait_s(self._new, now)):
+            self._refuse_last(self._new)
+
+    def _refuse_last(self, waiting: FairQueue[Turn]) -> None:
+        """Refuse the last answer of the identity with the most, and tell what it would wait."""
+        wait_s = self._last_wait_s(waiting, _now())
+        turn = waiting.pop_longest()
+        if not turn.done():
+            turn.set_result(self._overload(wait_s, resumed=waiting is self._resumed))
+
+    def _last_wait_s(self, waiting: FairQueue[Turn], now: float) -> float | None:
+        """Return the expected wait of the last answer of the identity with the most."""
+        identity, resumed = waiting.longest_identity, waiting is self._resumed
+        num_before = len(waiting) - 1
+        if not resumed:
+            num_before += self._resumed.num_before(identity, waiting.num_waiting(identity) - 1)
+        most = self._most(identity, now, resumed=resumed)
+        return self._admission.expected_wait_s(num_before, most, now)
 
     @property
     def _is_full(self) -> bool:
@@ -202,9 +213,9 @@ class Entrance:
     def _make_place(self, waiting: FairQueue[Turn], identity: str) -> None:
         """Refuse an answer if one more than may wait, of ``identity``, is about to."""
         if waiting is self._resumed and len(waiting) >= MAX_RESUMED_WAITING:
-            _refuse_last(waiting)
+            self._refuse_last(waiting)
         elif self._new and (self._is_full if waiting is self._new else self._gives_way(identity)):
-            _refuse_last(self._new)
+            self._refuse_last(self._new)
 
     def _gives_way(self, identity: str) -> bool:
         """Return whether the last new answer makes room for a resumed one of ``identity``."""
@@ -222,14 +233,8 @@ class Entrance:
 
     def _give_up(self, waiting: FairQueue[Turn], identity: str, turn: Turn) -> None:
         is_decided = not waiting.remove(identity, turn)
-        if is_decided and not turn.cancelled() and (slot := turn.result()):
+        if is_decided and not turn.cancelled() and isinstance(slot := turn.result(), Slot):
             slot.leave()  # admitted at the last moment
-
-
-def _refuse_last(waiting: FairQueue[Turn]) -> None:
-    turn = waiting.pop_longest()
-    if not turn.done():
-        turn.set_result(None)
 
 
 def _now() -> float:
