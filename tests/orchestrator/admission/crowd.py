@@ -113,8 +113,8 @@ class OpenDoor(Admission):
 
 
 class Crowd:
-    """Clients before orchestrators, each of which uses all replicas. With an ``open_door``
-    everybody is let in."""
+    """Clients before orchestrators, each of which uses all replicas. They ask for as many tokens as
+    they get, or for up to ``limit``. With an ``open_door`` everybody is let in."""
 
     def __init__(
         self,
@@ -123,12 +123,14 @@ class Crowd:
         num_orchestrators: int,
         num_tokens: Sequence[int],
         *,
+        limit: int | None = None,
         open_door: bool = False,
     ) -> None:
         self.replicas = [Replica(machine) for _ in range(num_replicas)]
         self.seen = Seen()
         self.rng = Random(7)
         self.num_tokens = num_tokens
+        self._limit = limit
         made = OpenDoor if open_door else Admission
         self.admissions = [made() for _ in range(num_orchestrators)]
         self.entrances = [
@@ -183,7 +185,7 @@ class Crowd:
         admission, came_at = self.admissions[number], now()
         try:
             async with self.entrances[number].slot(came_at + TIMEOUT_S, resumed=False) as slot:
-                slot.limit(num_tokens)
+                slot.limit(self._limit or num_tokens)
                 replica = min(self.replicas, key=lambda each: each.num_answers)
                 replica.num_answers += 1
                 try:

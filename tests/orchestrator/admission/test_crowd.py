@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import pytest
 from tests.orchestrator.admission.crowd import Crowd, Machine, Seen, run
@@ -93,11 +94,13 @@ def test_a_mesh_gives_what_it_can_at_any_load(shape: Shape):
         assert rooms == [FIRST_PER_REPLICA * shape.num_replicas] * shape.num_orchestrators
 
 
-def burst(num_clients: int, num_orchestrators: int, num_tokens: int) -> Seen:
+def burst(
+    num_clients: int, num_orchestrators: int, num_tokens: int, limit: int | None = None
+) -> Seen:
     """What clients see who all come at once, before anything has been measured."""
 
     async def come() -> Seen:
-        crowd = Crowd(CPU, 1, num_orchestrators, [num_tokens])
+        crowd = Crowd(CPU, 1, num_orchestrators, [num_tokens], limit=limit)
         await asyncio.gather(*(crowd.come() for _ in range(num_clients)))
         crowd.stop()
         return crowd.seen
@@ -113,14 +116,19 @@ def test_a_burst_from_nothing_measured_is_answered_or_refused_before_patience_en
 
 
 @pytest.mark.parametrize("num_tokens", [256, 2000])
-def test_of_a_burst_of_long_answers_most_are_refused_once_it_is_known_how_fast_they_proceed(
+def test_of_a_burst_of_long_answers_most_are_refused_once_those_that_run_have_taken_too_long(
     num_tokens,
 ):
     seen = burst(300, 2, num_tokens)
-    assert len(seen.refused_after_s) >= 300 - 4 * FIRST_PER_REPLICA
-    assert max(seen.refused_after_s) < 0.3 * MAX_WAIT_SECONDS
+    assert len(seen.refused_after_s) >= 300 - 6 * FIRST_PER_REPLICA
+    assert median(seen.refused_after_s) < 0.8 * MAX_WAIT_SECONDS
 
 
 def test_many_short_answers_that_come_to_an_idle_mesh_at_once_are_all_given():
     """As those of one request to the gateway."""
     assert not burst(4 * FIRST_PER_REPLICA, 1, 16).refused_after_s
+
+
+@pytest.mark.parametrize("limit", [2000, 100_000])
+def test_many_short_answers_are_given_however_many_tokens_are_asked_for(limit):
+    assert not burst(6 * FIRST_PER_REPLICA, 1, 16, limit).refused_after_s

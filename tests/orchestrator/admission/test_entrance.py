@@ -11,7 +11,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.admission.room import WINDOW, Spent
-from specmesh.orchestrator.admission.slot import Slot
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhaustedStatus
 
@@ -27,7 +26,6 @@ class Door:
         self.entrance = Entrance(self.admission, lambda: self.replicas, lambda: 0.5)
         self.order: list[str] = []
         self._leave: dict[str, asyncio.Event] = {}
-        self._slots: dict[str, Slot] = {}
 
     def come(
         self, name: str, *, resumed: bool = False, time_left_s: float = 60.0, identity: str = ""
@@ -36,10 +34,6 @@ class Door:
         with identified(identity):
             return asyncio.create_task(self._visit(name, resumed, time_left_s))
 
-    def endless(self, name: str) -> None:
-        """Let the answer have more tokens to come than anybody waits for."""
-        self._slots[name].limit(10**15)
-
     async def go(self, name: str) -> None:
         self._leave[name].set()
         await settle()
@@ -47,7 +41,6 @@ class Door:
     async def _visit(self, name: str, resumed: bool, time_left_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + time_left_s
         async with self.entrance.slot(deadline, resumed=resumed) as slot:
-            self._slots[name] = slot
             slot.limit(10)
             slot.progressed(10)
             self.order.append(name)
@@ -109,8 +102,7 @@ async def test_a_resumed_answer_waits_for_the_room_to_grow_where_no_end_is_in_si
     door = Door(1)
     tasks = [door.come("a"), door.come("r1", resumed=True)]
     await settle()
-    for name in ("a", "r1"):
-        door.endless(name)
+    door.admission.expected_wait_s = lambda *_: 3600.0
     with pytest.raises(ResourceExhaustedStatus):
         await door.come("new")
     tasks.append(door.come("r2", resumed=True))

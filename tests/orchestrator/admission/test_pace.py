@@ -24,14 +24,42 @@ def test_nothing_is_known_before_answers_have_some_tokens_or_have_run_for_a_whil
     assert 0 < pace.answer_s(1.1 * KNOWN_SECONDS) < float("inf")
 
 
-def test_before_any_has_ended_an_answer_is_taken_to_use_its_limit():
+def begun(limit: int | None) -> AnswerPace:
+    """The pace of an answer that got 10 tokens in its first second."""
     pace = AnswerPace()
     answer = pace.began(0.0)
-    assert pace.answer_s(1.0) is None
-    answer.limit = 100
+    answer.limit = limit
     pace.progressed(answer, 10, 1.0)
-    assert pace.answer_s(1.0) == pytest.approx(10.0)
-    assert pace.until_ended_s(1, 1.0) == pytest.approx(9.0)
+    return pace
+
+
+def end_one(pace: AnswerPace) -> None:
+    """End an answer that uses its limit."""
+    answer = pace.began(0.0)
+    answer.limit = 10
+    pace.progressed(answer, 10, 0.0)
+    pace.ended(answer, 0.0)
+
+
+@pytest.mark.parametrize("limit", [None, 100, 100_000])
+def test_before_any_has_ended_an_answer_is_taken_to_be_halfway_whatever_its_limit(limit):
+    pace = begun(limit)
+    assert pace.answer_s(1.0) == pytest.approx(2.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+
+
+def test_before_any_has_ended_an_answer_is_taken_to_keep_to_its_limit():
+    pace = begun(limit=15)
+    assert pace.answer_s(1.0) == pytest.approx(1.5)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(0.5)
+
+
+def test_an_answer_that_has_run_for_long_says_nothing_of_a_crowd_that_has_just_come():
+    pace = AnswerPace()
+    for num_tokens in (10_000, 8, 8):
+        pace.progressed(pace.began(0.0), num_tokens, 0.0)
+    pace.answer_s(1.0)
+    assert pace.until_ended_s(4, 1.0) < 20 * pace.until_ended_s(2, 1.0)
 
 
 def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
@@ -40,7 +68,7 @@ def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
     for answer in answers:
         answer.limit = 1000
         pace.progressed(answer, 10, 1.0)
-    assert pace.answer_s(1.0) == pytest.approx(100.0)
+    assert pace.answer_s(1.0) == pytest.approx(2.0)
     pace.progressed(answers[0], 10, 2.0)
     pace.ended(answers[0], 2.0)  # at the end of its text
     assert pace.until_ended_s(1, 2.0) < 2.0
@@ -48,6 +76,7 @@ def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
 
 def test_the_next_to_end_is_the_one_that_lacks_least():
     pace = AnswerPace()
+    end_one(pace)
     for limit in (100, 60, 80):
         answer = pace.began(0.0)
         answer.limit = limit
@@ -65,9 +94,9 @@ def test_who_ends_when_is_found_once_for_all_who_are_refused_at_the_same_time():
     answer.limit = 100
     pace.progressed(answer, 50, 1.0)
     assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
-    answer.limit = 1000
+    answer.limit = 60
     assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
-    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) > 10.0
+    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) < 0.5
 
 
 def test_an_answer_that_begins_or_ends_counts_at_once():
@@ -99,7 +128,7 @@ def test_an_answer_that_failed_at_once_says_nothing_of_lengths():
     pace.ended(failed, 0.5)
     pace.progressed(other, 10, 1.0)
     assert pace.num_running == 1
-    assert pace.until_ended_s(1, 1.0) > 5.0
+    assert pace.until_ended_s(1, 1.0) > 1.0
 
 
 def test_answers_that_have_just_begun_count_before_their_limits_are_known():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from statistics import fmean
+from statistics import fmean, median_low
 from typing import NamedTuple
 
 HALF_LIFE_SECONDS = 5.0
@@ -45,8 +45,9 @@ class _Outlook(NamedTuple):
 class AnswerPace:
     """The tokens that each running answer gets per second, and how many each will have.
 
-    An answer is taken to have as large a share of its limit as recent ones had, and before any has
-    ended all of it. A limit that is not known yet is taken to be the mean of recent ones.
+    An answer is taken to have as large a share of its limit as recent ones had. A limit that is not
+    known yet is taken to be the mean of theirs. A limit alone says little, because few answers
+    reach it: before any has ended, those that run are taken to be halfway.
     """
 
     def __init__(self) -> None:
@@ -103,11 +104,12 @@ class AnswerPace:
         return (outlook.left[index] + num_rounds * outlook.length) * token_s
 
     def _outlook(self, now: float) -> _Outlook | None:
-        """Return what the running answers are expected to get; None if no limit is known."""
+        """Return what the running answers are expected to get; None if none runs."""
         if self._kept is not None and now - self._kept.at < KEPT_SECONDS:
             return self._kept
         self._kept = None
-        if lengths := self._lengths():
+        if self._running:
+            lengths = self._lengths()
             left = sorted(
                 max(1.0, length - each.num_tokens)  # one that runs has at least a token to come
                 for length, each in zip(lengths, self._running.values(), strict=True)
@@ -116,14 +118,16 @@ class AnswerPace:
         return self._kept
 
     def _lengths(self) -> list[float]:
-        """Return the tokens that each running answer will have; none if no limit is known."""
+        """Return the tokens that each running answer, at least one, will have."""
         limits = [each.limit for each in self._running.values()]
-        # Rather those that ended: of those that run, long ones are more than their part.
-        known = self._limits or [limit for limit in limits if limit is not None]
-        if not known:
-            return []
-        usual, share = fmean(known), fmean(self._shares) if self._shares else 1.0
-        return [share * (usual if limit is None else limit) for limit in limits]
+        # Rather by those that ended: of those that run, long ones are more than their part.
+        if self._limits:
+            usual, share = fmean(self._limits), fmean(self._shares)
+            return [share * (usual if limit is None else limit) for limit in limits]
+        # The median, since one that has run for long says nothing of a crowd that has just come.
+        so_far = median_low(each.num_tokens for each in self._running.values())
+        length = max(1.0, 2.0 * so_far)
+        return [length if limit is None else min(limit, length) for limit in limits]
 
     def _token_s(self, now: float) -> float | None:
         """Return the time in which an answer gets one token; None until it is known."""
