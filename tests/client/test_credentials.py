@@ -17,6 +17,7 @@ from specmesh.client import (
     AsyncClient,
     Client,
     Hooks,
+    InvalidRequest,
     Tls,
     TokenFile,
     Unauthenticated,
@@ -321,6 +322,16 @@ def test_metadata_that_no_call_can_carry_are_refused_under_their_key(metadata, e
                 with pytest.raises(error, match=message):
                     call()
     assert retries == []
+
+
+@pytest.mark.parametrize("metadata", [[("a", "b" * 16_384)], [("a", "b")] * 2000])
+def test_metadata_too_large_for_grpc_are_refused_with_a_reason(metadata):
+    with (
+        Client("127.0.0.1:1", metadata=metadata) as client,
+        pytest.raises(InvalidRequest) as raised,
+    ):
+        client.list_models()
+    assert raised.value.reason == "METADATA_TOO_LARGE"
 
 
 def test_interceptors_see_the_calls():

@@ -21,6 +21,8 @@ _BINARY = "-bin"
 MAX_METADATA_BYTES = 16 * 2**10
 """The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
 some calls and not others, and give no reason."""
+_PAIR_BYTES = 32
+"""What each pair counts beyond its characters, as gRPC counts it (RFC 7541, section 4.1)."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
 MetadataSource = Metadata | Callable[[], Metadata]
@@ -38,7 +40,7 @@ async def caller_metadata(source: MetadataSource, token: TokenSource | None) -> 
     carried = _checked(pairs)
     if token is not None:
         carried = (*carried, await bearer(token))
-    num_bytes = sum(len(key) + len(value) for key, value in carried)
+    num_bytes = sum(len(key) + len(value) + _PAIR_BYTES for key, value in carried)
     if num_bytes > MAX_METADATA_BYTES:
         raise InvalidRequest(
             f"{num_bytes} bytes of metadata, including the token, are more than "
