@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from specmesh.client import AsyncClient, ChatMessage, Filter, ToolCall, ToolChoice
+from specmesh.client import AsyncClient, ChatMessage, Client, Filter, ToolCall, ToolChoice
 from specmesh.client.connections.addresses import DEFAULT_TARGET, targets_or_default, with_port
 from specmesh.client.requests.chats import chat_turn
 
@@ -131,12 +131,48 @@ async def test_a_text_is_no_batch_of_prompts():
         await CLIENT.generate_many("import os")
 
 
+@pytest.mark.parametrize("concurrency", ["2", True, None])
+async def test_a_concurrency_that_is_no_number_is_named(concurrency):
+    with pytest.raises(TypeError, match=r"^concurrency must be a whole number, not "):
+        await CLIENT.generate_many(["a"], concurrency=concurrency)
+
+
+@pytest.mark.parametrize("target", [["127.0.0.1:1"], 50051, None, b"127.0.0.1:1"])
+@pytest.mark.parametrize("made", [AsyncClient, Client])
+def test_what_is_no_text_is_no_target(made, target):
+    with pytest.raises(TypeError, match=f"^a target must be .* not {type(target).__name__}$"):
+        made(target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tls": True}, "tls must be a Tls, not bool"),
+        ({"tls": "x"}, "tls must be a Tls, not str"),
+        ({"token": 5}, "token must be a string or a function, not int"),
+        ({"timeouts": 5}, "timeouts must be a Timeouts, not int"),
+        ({"timeouts": 0}, "timeouts must be a Timeouts, not int"),
+        ({"hooks": 5}, "hooks must be a Hooks, not int"),
+        ({"interceptors": 5}, "interceptors must be a sequence, not int"),
+        ({"interceptors": [5]}, r"interceptors\[0\] must be one of grpc.aio's, not int"),
+        ({"channel_options": 5}, r"channel_options must be \(name, value\) pairs, not 5"),
+        ({"channel_options": [("grpc.a",)]}, r"channel_options must be \(name, value\) pairs"),
+        ({"channel_options": [(5, 5)]}, "channel_options: a name must be a string, not int"),
+    ],
+)
+@pytest.mark.parametrize("made", [AsyncClient, Client])
+def test_a_setting_of_a_client_that_is_wrong_is_named_when_it_is_made(made, options, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        made("127.0.0.1:1", **options)
+
+
 @pytest.mark.parametrize("name", ["max_retries", "max_resumes"])
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
         (None, TypeError, "must be a whole number, not NoneType"),
         ("3", TypeError, "must be a whole number, not str"),
+        (True, TypeError, "must be a whole number, not bool"),
         (-1, ValueError, "must be at least 0, not -1"),
     ],
 )

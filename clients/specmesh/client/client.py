@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -18,10 +18,16 @@ from specmesh.client.answers.values import (
     GenerationResult,
 )
 from specmesh.client.connections.addresses import targets_or_default
+from specmesh.client.connections.arguments import (
+    check_channel_options,
+    check_count,
+    check_interceptors,
+    check_kind,
+)
 from specmesh.client.connections.channels import ChannelSettings
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.connections.metadata import MetadataSource
-from specmesh.client.connections.recovery import RetryPolicy, check_count
+from specmesh.client.connections.recovery import RetryPolicy
 from specmesh.client.connections.targets import ClientTargets
 from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_seconds
 from specmesh.client.connections.unary import Invoke, R, call
@@ -78,6 +84,14 @@ class AsyncClient(TokenizerCalls):
         max_resumes: int = 12,
         hooks: Hooks | None = None,
     ) -> None:
+        check_kind("tls", tls, Tls | None, "a Tls")
+        check_kind("token", token, str | Callable | None, "a string or a function")
+        check_kind("timeouts", timeouts, Timeouts | None, "a Timeouts")
+        check_kind("hooks", hooks, Hooks | None, "a Hooks")
+        check_interceptors(interceptors)
+        check_channel_options(channel_options)
+        check_count("max_retries", max_retries)
+        check_count("max_resumes", max_resumes)
         targets = targets_or_default(targets)
         remote = [target for target in targets if not is_loopback(target)]
         if token is not None and tls is None and remote and not send_token_in_clear_text:
@@ -85,8 +99,6 @@ class AsyncClient(TokenizerCalls):
                 f"a token would be sent to {remote[0]} in clear text: pass tls, "
                 "or send_token_in_clear_text=True"
             )
-        check_count("max_retries", max_retries)
-        check_count("max_resumes", max_resumes)
         self._timeouts = timeouts or Timeouts()
         self._max_retries = max_retries
         self._max_resumes = max_resumes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import GenerationResult
+from specmesh.client.connections.arguments import check_count
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.requests.build import Prompt
 
@@ -17,13 +18,12 @@ async def answer_all(
     """Return for each of ``prompts``, in their order, the result of `generate` or its error.
 
     At most ``concurrency`` requests run concurrently; ``prompts`` are read lazily. Raises
-    ValueError for a concurrency below 1, TypeError for prompts that are one text, and what
-    `generate` raises before its first call.
+    TypeError or ValueError for a concurrency that is no whole number from 1, TypeError for prompts
+    that are one text, and what `generate` raises before its first call.
     """
     if isinstance(prompts, str | bytes):  # would be read as a sequence of characters
         raise TypeError("prompts: expected a sequence of prompts, got one string")
-    if concurrency < 1:
-        raise ValueError("concurrency must be at least 1")
+    check_count("concurrency", concurrency, least=1)
     waiting = enumerate(prompts)
     answers: dict[int, GenerationResult | SpecmeshError] = {}
 

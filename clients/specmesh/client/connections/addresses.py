@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from ipaddress import IPv6Address
 
+from specmesh.client.connections.arguments import check_kind
+
 DEFAULT_PORT = 50051
 """The default port of a target; gRPC's own default would be 443."""
 DEFAULT_TARGET = f"127.0.0.1:{DEFAULT_PORT}"
@@ -20,8 +22,10 @@ def targets_or_default(targets: Sequence[str]) -> tuple[str, ...]:
     """Return ``targets``, or if empty the addresses in the environment variable SPECMESH_TARGET,
     separated by spaces, or `DEFAULT_TARGET`.
 
-    Raises ValueError for one that is not an address.
+    Raises TypeError or ValueError for one that is not an address.
     """
+    for target in targets:
+        check_kind("a target", target, str, "a string, one argument for each")
     chosen = targets or os.environ.get("SPECMESH_TARGET", "").split() or (DEFAULT_TARGET,)
     return tuple(map(with_port, chosen))
 

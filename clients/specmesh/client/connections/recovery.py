@@ -47,14 +47,6 @@ class RetryPolicy:
     """Number of calls in a row that may break without a token once the answer has begun."""
 
 
-def check_count(name: str, count: object) -> None:
-    """Raise TypeError or ValueError, naming ``name``, unless ``count`` is a number of calls."""
-    if not isinstance(count, int):
-        raise TypeError(f"{name} must be a whole number, not {type(count).__name__}")
-    if count < 0:
-        raise ValueError(f"{name} must be at least 0, not {count}")
-
-
 class Recovery:
     """The count of one answer's broken calls; ``rng`` draws the jitter of its pauses."""
 
