@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import pytest
 from tests.orchestrator.admission.crowd import Crowd, Machine, Seen, run
@@ -95,12 +94,17 @@ def test_a_mesh_gives_what_it_can_at_any_load(shape: Shape):
 
 
 def burst(
-    num_clients: int, num_orchestrators: int, num_tokens: int, limit: int | None = None
+    num_clients: int,
+    num_orchestrators: int,
+    num_tokens: int,
+    *,
+    limit: int | None = None,
+    machine: Machine = CPU,
 ) -> Seen:
     """What clients see who all come at once, before anything has been measured."""
 
     async def come() -> Seen:
-        crowd = Crowd(CPU, 1, num_orchestrators, [num_tokens], limit=limit)
+        crowd = Crowd(machine, 1, num_orchestrators, [num_tokens], limit=limit)
         await asyncio.gather(*(crowd.come() for _ in range(num_clients)))
         crowd.stop()
         return crowd.seen
@@ -116,12 +120,12 @@ def test_a_burst_from_nothing_measured_is_answered_or_refused_before_patience_en
 
 
 @pytest.mark.parametrize("num_tokens", [256, 2000])
-def test_of_a_burst_of_long_answers_most_are_refused_once_those_that_run_have_taken_too_long(
+def test_of_a_burst_of_long_answers_most_are_refused_once_it_is_known_how_fast_they_proceed(
     num_tokens,
 ):
     seen = burst(300, 2, num_tokens)
-    assert len(seen.refused_after_s) >= 300 - 6 * FIRST_PER_REPLICA
-    assert median(seen.refused_after_s) < 0.8 * MAX_WAIT_SECONDS
+    assert len(seen.refused_after_s) >= 300 - 4 * FIRST_PER_REPLICA
+    assert max(seen.refused_after_s) < 0.3 * MAX_WAIT_SECONDS
 
 
 def test_many_short_answers_that_come_to_an_idle_mesh_at_once_are_all_given():
@@ -131,4 +135,5 @@ def test_many_short_answers_that_come_to_an_idle_mesh_at_once_are_all_given():
 
 @pytest.mark.parametrize("limit", [2000, 100_000])
 def test_many_short_answers_are_given_however_many_tokens_are_asked_for(limit):
-    assert not burst(6 * FIRST_PER_REPLICA, 1, 16, limit).refused_after_s
+    quick = Machine(fixed_s=0.01, per_call_s=0.0)
+    assert not burst(6 * FIRST_PER_REPLICA, 1, 16, limit=limit, machine=quick).refused_after_s

@@ -8,6 +8,7 @@ from specmesh.orchestrator.admission.pace import (
     KEPT_SECONDS,
     KNOWN_SECONDS,
     KNOWN_TOKENS,
+    USUAL_TOKENS,
     AnswerPace,
 )
 
@@ -24,34 +25,26 @@ def test_nothing_is_known_before_answers_have_some_tokens_or_have_run_for_a_whil
     assert 0 < pace.answer_s(1.1 * KNOWN_SECONDS) < float("inf")
 
 
-def begun(limit: int | None) -> AnswerPace:
-    """The pace of an answer that got 10 tokens in its first second."""
+def test_before_any_has_ended_an_answer_is_taken_to_use_its_limit():
+    pace = AnswerPace()
+    answer = pace.began(0.0)
+    answer.limit = 100
+    pace.progressed(answer, 10, 1.0)
+    assert pace.answer_s(1.0) == pytest.approx(10.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("limit", [None, 1000, 100_000])
+def test_before_any_has_ended_an_answer_is_taken_to_use_no_high_limit(limit):
     pace = AnswerPace()
     answer = pace.began(0.0)
     answer.limit = limit
     pace.progressed(answer, 10, 1.0)
-    return pace
-
-
-def end_one(pace: AnswerPace) -> None:
-    """End an answer that uses its limit."""
-    answer = pace.began(0.0)
-    answer.limit = 10
-    pace.progressed(answer, 10, 0.0)
-    pace.ended(answer, 0.0)
-
-
-@pytest.mark.parametrize("limit", [None, 100, 100_000])
-def test_before_any_has_ended_an_answer_is_taken_to_be_halfway_whatever_its_limit(limit):
-    pace = begun(limit)
-    assert pace.answer_s(1.0) == pytest.approx(2.0)
-    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
-
-
-def test_before_any_has_ended_an_answer_is_taken_to_keep_to_its_limit():
-    pace = begun(limit=15)
-    assert pace.answer_s(1.0) == pytest.approx(1.5)
-    assert pace.until_ended_s(1, 1.0) == pytest.approx(0.5)
+    assert pace.answer_s(1.0) == pytest.approx(USUAL_TOKENS / 10)
+    pace.progressed(answer, USUAL_TOKENS - 10, 1.0)
+    pace.answer_s(1.0 + KEPT_SECONDS)
+    # By now it is longer than usual, and taken to be halfway.
+    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) == pytest.approx(1.0, rel=0.05)
 
 
 def test_an_answer_that_has_run_for_long_says_nothing_of_a_crowd_that_has_just_come():
@@ -66,9 +59,9 @@ def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
     pace = AnswerPace()
     answers = [pace.began(0.0) for _ in range(2)]
     for answer in answers:
-        answer.limit = 1000
+        answer.limit = 200
         pace.progressed(answer, 10, 1.0)
-    assert pace.answer_s(1.0) == pytest.approx(2.0)
+    assert pace.answer_s(1.0) == pytest.approx(20.0)
     pace.progressed(answers[0], 10, 2.0)
     pace.ended(answers[0], 2.0)  # at the end of its text
     assert pace.until_ended_s(1, 2.0) < 2.0
@@ -76,7 +69,6 @@ def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
 
 def test_the_next_to_end_is_the_one_that_lacks_least():
     pace = AnswerPace()
-    end_one(pace)
     for limit in (100, 60, 80):
         answer = pace.began(0.0)
         answer.limit = limit
@@ -94,9 +86,9 @@ def test_who_ends_when_is_found_once_for_all_who_are_refused_at_the_same_time():
     answer.limit = 100
     pace.progressed(answer, 50, 1.0)
     assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
-    answer.limit = 60
+    answer.limit = 200
     assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
-    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) < 0.5
+    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) > 2.5
 
 
 def test_an_answer_that_begins_or_ends_counts_at_once():
@@ -128,7 +120,7 @@ def test_an_answer_that_failed_at_once_says_nothing_of_lengths():
     pace.ended(failed, 0.5)
     pace.progressed(other, 10, 1.0)
     assert pace.num_running == 1
-    assert pace.until_ended_s(1, 1.0) > 1.0
+    assert pace.until_ended_s(1, 1.0) > 5.0
 
 
 def test_answers_that_have_just_begun_count_before_their_limits_are_known():

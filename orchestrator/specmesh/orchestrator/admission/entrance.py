@@ -129,11 +129,10 @@ class Entrance:
     async def _turn(self, waiting: FairQueue[Turn], deadline: float) -> Slot:
         """Return the slot when the answer is admitted; raises as ``slot`` does.
 
-        A new one whose patience ends is admitted over the room, as far as resumed answers are, if
-        it was let in to wait because a place was expected, and not because nothing was known.
+        A new one whose patience ends is admitted over the room, as far as resumed answers are: it
+        was let in to wait because a place was expected for it.
         """
         began, identity, resumed = _now(), caller.identity(), waiting is self._resumed
-        is_expected = self._admission.expected_wait_s(0, self.room(began), began) is not None
         patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
         self._make_place(waiting, identity)
@@ -146,7 +145,7 @@ class Entrance:
             self._give_up(waiting, identity, turn)
             if not isinstance(error, TimeoutError):
                 raise
-            most = self._most(identity, _now(), resumed=resumed or is_expected)
+            most = self._most(identity, _now(), resumed=True)
             if _now() >= deadline or self._admission.num_running >= most:
                 raise self._overload(patience_s, resumed=resumed) from None
             slot = self._begin(identity, resumed=resumed)

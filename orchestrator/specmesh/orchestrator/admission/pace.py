@@ -22,6 +22,10 @@ KEPT_SECONDS = 0.02
 thousand takes as long as to refuse dozens of requests, which come in crowds."""
 NUM_ENDED = 32
 """Number of the latest answers that ended whose lengths count."""
+USUAL_TOKENS = 256
+"""Tokens that an answer is taken to have before any has ended, if its limit allows: about as many
+as in published conversations and traces (211 in Azure's; Patel et al., "Splitwise", ISCA 2024). A
+limit says little, since few answers reach it; often it is what the context has room for."""
 
 
 @dataclass(slots=True)
@@ -46,8 +50,8 @@ class AnswerPace:
     """The tokens that each running answer gets per second, and how many each will have.
 
     An answer is taken to have as large a share of its limit as recent ones had. A limit that is not
-    known yet is taken to be the mean of theirs. A limit alone says little, because few answers
-    reach it: before any has ended, those that run are taken to be halfway.
+    known yet is taken to be the mean of theirs. Before any has ended, an answer is taken to have
+    ``USUAL_TOKENS``, or twice the tokens that most have already, and at most its limit.
     """
 
     def __init__(self) -> None:
@@ -126,7 +130,7 @@ class AnswerPace:
             return [share * (usual if limit is None else limit) for limit in limits]
         # The median, since one that has run for long says nothing of a crowd that has just come.
         so_far = median_low(each.num_tokens for each in self._running.values())
-        length = max(1.0, 2.0 * so_far)
+        length = max(USUAL_TOKENS, 2 * so_far)
         return [length if limit is None else min(limit, length) for limit in limits]
 
     def _token_s(self, now: float) -> float | None:
