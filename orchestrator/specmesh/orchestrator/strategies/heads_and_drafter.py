@@ -11,8 +11,8 @@ extended, even beyond what is being verified. Once the target disagrees or gets 
 draft is cancelled and it starts anew. Its tokens are verified as far as they are worth their time,
 and it runs only as far ahead as its tokens are likely enough to be used.
 
-Without a drafter, or with one that fails, this is ``heads``; without heads, a chain that is never
-waited for.
+Without a drafter, or with one that fails, this is ``heads``. A replica without heads verifies the
+chain alone, and a mesh whose replicas all lack heads refuses the strategy.
 
 Rejection mode: the children of a node come from one source, the heads before the drafter, and which
 of them are verified follows from earlier tokens alone (``decoding/trees/merge.py`` explains why).
