@@ -45,6 +45,7 @@ def test_second_choices_join_where_the_drafter_is_unsure():
     assert sent(begin(width=3)).tree == chain
     assert sent(begin(width=4)).tree == chain.extend((4,), (1,))
     assert sent(begin(width=9)).tree == chain.extend((4, 3, 5), (1, 2, 0))
+    assert [sent(begin(width)).num_second_choices for width in (None, 3, 4, 9)] == [0, 0, 1, 3]
 
 
 def test_second_choices_leave_room_for_the_answer():
@@ -135,3 +136,6 @@ async def test_a_mesh_verifies_second_choices_and_says_what_the_target_would(
         assert answer.tokens == alone(asked.sampling)
         parents = [list(call.tree.parents) for call in verifier.requests]
         assert any(each != list(range(len(each))) for each in parents)
+        stats = answer.finished.stats
+        assert 0 < stats.num_accepted_tokens <= stats.num_verified_tokens
+        assert stats.num_verified_tokens <= stats.num_drafted_tokens

@@ -96,6 +96,27 @@ def test_verification_that_failed_judges_nothing_later():
     assert stats.num_verified_tokens == 0
 
 
+def test_second_choices_are_drafted_when_sent_and_judge_no_further_position():
+    stats = RequestStats()
+    stats.handled(drafted(1, 7, 8, 9))
+    tree = TokenTree.chain((7, 8, 9)).extend((4, 3), (1, 2))
+    stats.sent(Verify(2, (), tree, num_second_choices=2))
+    assert (stats.num_drafted_tokens, stats.num_target_tokens) == (5, 6)
+    stats.handled(Verified(2, Verdict((1, 4), 5, recovered=False)))
+    stats.committed(Commit((7, 4, 5), num_accepted=2))
+    assert (stats.num_verified_tokens, stats.num_accepted_tokens) == (3, 2)
+    assert stats.num_wasted_tokens == 3
+
+
+def test_every_token_of_a_drafted_tree_is_judged():
+    stats = RequestStats()
+    stats.handled(Drafted(1, (7, 5, 8), (0, 0, 1), {}, last=True))
+    stats.sent(Verify(2, (), TokenTree((7, 5, 8), (0, 0, 1))))
+    stats.handled(Verified(2, Verdict((1, 3), 6, recovered=False)))
+    stats.committed(Commit((7, 8, 6), num_accepted=2))
+    assert (stats.num_drafted_tokens, stats.num_verified_tokens) == (3, 3)
+
+
 def test_target_tokens_count_every_place_asked_for_answered_or_not():
     stats = RequestStats()
     stats.sent(Verify(1, (), TokenTree.chain(())))

@@ -87,10 +87,12 @@ DAMAGED = CounterMetric(
 DRAFTED_TOKENS = CounterMetric(
     "specmesh.spec_decode.num_drafted_tokens",
     "{token}",
-    "all tokens that drafters sent, whether verified or not",
+    "all tokens that drafters sent, verified or not, and the second choices of verifications",
 )
 VERIFIED_TOKENS = CounterMetric(
-    "specmesh.spec_decode.num_verified_tokens", "{token}", "draft tokens that the target verified"
+    "specmesh.spec_decode.num_verified_tokens",
+    "{token}",
+    "draft tokens that the target verified, second choices not counted",
 )
 ACCEPTED_TOKENS = CounterMetric(
     "specmesh.spec_decode.num_accepted_tokens", "{token}", "draft tokens that the target accepted"

@@ -14,9 +14,10 @@ class RequestStats:
         """Verifications that were answered."""
         self.num_verified_tokens = 0
         """Draft tokens that the target has judged, either in an answered verification or by its own
-        token at their position."""
+        token at their position. A chain counts the same with second choices as without."""
         self.num_drafted_tokens = 0
-        """All tokens that drafters sent, verified or not."""
+        """All tokens that drafters sent, verified or not, and the second choices of
+        verifications."""
         self.num_target_tokens = 0
         """Positions that the target was asked for, cancelled verifications included."""
         self.num_accepted_tokens = 0
@@ -26,7 +27,7 @@ class RequestStats:
         """The strategy's latest explanation of its choices."""
         self._positions: dict[int, range] = {}
         """Positions in the answer of each verification's draft tokens, as if they were a chain, by
-        task."""
+        task. A second choice shares the position of a token of the chain."""
         self._counted: set[int] = set()
         """Uncommitted positions whose draft tokens are counted as verified."""
         self._length = 0
@@ -45,7 +46,9 @@ class RequestStats:
     def sent(self, command: Verify) -> None:
         """Count a verification that is sent."""
         first = self._length + len(command.path)
-        self._positions[command.task] = range(first, first + len(command.tree))
+        num_others = len(command.tree) - command.num_second_choices
+        self._positions[command.task] = range(first, first + num_others)
+        self.num_drafted_tokens += command.num_second_choices
         self.num_target_tokens += len(command.tree) + 1
 
     def goes_on(self, verified: Verified) -> None:

@@ -98,6 +98,9 @@ class Verify:
     ``num_further`` asks for up to that many further tokens behind an empty tree, without a
     ``next_draft``: each comes as one more ``Verified``, with the verdict on an empty tree behind
     all tokens before it. The strategy commits each, or cancels the task.
+
+    The last ``num_second_choices`` nodes stand beside a chain of the others. No draft brought them:
+    they are guesses at the token that replaces one of the chain.
     """
 
     task: TaskId
@@ -107,6 +110,7 @@ class Verify:
     drafting_on: bool = False
     next_draft: NextDraft | None = None
     num_further: int = 0
+    num_second_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True)

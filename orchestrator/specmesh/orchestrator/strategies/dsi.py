@@ -299,6 +299,7 @@ class DSI(Strategy):
             drafting_on=not further,
             next_draft=next_draft,
             num_further=further,
+            num_second_choices=len(tree) - len(drafted.tokens),
         )
 
     def _num_further(self) -> int:
