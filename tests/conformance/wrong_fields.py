@@ -191,7 +191,7 @@ def _choices(vocab_size: int) -> Wrong:
         "no_token_left": (sampling(allowed_token_ids=[5], banned_token_ids=[5]), allowed),
         "no_token_left_at_first": (
             sampling(allowed_token_ids=[5], min_tokens=2, end_token_ids=[5]),
-            allowed,
+            "sampling.min_tokens",
         ),
     }
 

@@ -19,8 +19,18 @@ ALL = tuple(range(VOCAB))
         ({"min_tokens": 1, "end_token_ids": (0,), "banned_token_ids": ALL[1:]}, "min_tokens"),
         ({"allowed_token_ids": (1,), "banned_token_ids": (1,)}, "allowed_token_ids"),
         (
-            {"allowed_token_ids": (1,), "min_tokens": 1, "end_token_ids": (1,)},
+            {"allowed_token_ids": (1,), "banned_token_ids": (1,), "min_tokens": 1},
             "allowed_token_ids",
+        ),
+        ({"allowed_token_ids": (1,), "min_tokens": 1, "end_token_ids": (1,)}, "min_tokens"),
+        (
+            {
+                "allowed_token_ids": (1, 2),
+                "banned_token_ids": (2,),
+                "min_tokens": 1,
+                "end_token_ids": (1,),
+            },
+            "min_tokens",
         ),
     ],
 )

@@ -22,12 +22,12 @@ def check_ids(sampling: Sampling, vocab_size: int) -> None:
 def check_choice(sampling: Sampling, vocab_size: int) -> None:
     """Raise ``InvalidField`` if no token may be generated, or none before ``min_tokens``."""
     ends = sampling.end_token_ids if sampling.min_tokens else ()
-    banned, allowed = set(sampling.banned_token_ids), set(sampling.allowed_token_ids)
-    excluded = banned.union(ends)
-    if not excluded.issuperset(allowed or range(vocab_size)):
+    banned, allowed = set(sampling.banned_token_ids), sampling.allowed_token_ids
+    choice = allowed or range(vocab_size)
+    if not banned.union(ends).issuperset(choice):
         return
-    if allowed:
-        field = "allowed_token_ids"
+    if not banned.issuperset(choice):
+        field = "min_tokens"
     else:
-        field = "banned_token_ids" if len(banned) == vocab_size else "min_tokens"
+        field = "allowed_token_ids" if allowed else "banned_token_ids"
     raise InvalidField(f"sampling.{field}", "leaves no token that may be generated")
