@@ -240,6 +240,32 @@ def test_parameters_that_the_model_recommends_apply_where_a_request_leaves_them_
     assert again == made
 
 
+def test_min_tokens_are_cut_to_the_context_as_max_tokens_are():
+    made = plan(
+        tokens(CONTEXT_TOKENS - 3) + "sampling { min_tokens: 5 } stopping { max_tokens: 8 }"
+    )
+    assert (made.sampling.min_tokens, made.stopping.max_tokens) == (3, 3)
+    again = make_plan(settled(made, "toy"), made.prompt, TARGET, DEFAULTS, DICE)
+    assert again == made
+
+
+@pytest.mark.parametrize(
+    ("num_own", "stopping", "limit"),
+    [
+        ("", "stopping { max_tokens: 4 }", "stopping.max_tokens"),
+        ("", "", "3: there is room for no more"),
+        (f"num_prompt_tokens: {CONTEXT_TOKENS - 5}", "", "5: there is room for no more"),
+    ],
+    ids=["asked", "room", "room_behind_the_prompt"],
+)
+def test_more_min_tokens_than_an_answer_may_have_are_refused_with_the_limit(
+    num_own, stopping, limit
+):
+    with pytest.raises(InvalidField, match=f"must be at most {limit}") as refused:
+        plan(f"{tokens(CONTEXT_TOKENS - 3)} sampling {{ min_tokens: 6 {num_own} }} {stopping}")
+    assert refused.value.field == "sampling.min_tokens"
+
+
 def test_end_tokens_are_not_banned_where_they_do_not_end_the_answer():
     made = plan('text: "a" sampling { min_tokens: 3 } stopping { ignore_end_of_text: true }')
     assert made.sampling.end_token_ids == ()

@@ -136,7 +136,8 @@ def make_plan(
         given.grammar.CopyFrom(forced.grammar)
     elif given.HasField("grammar") and not _is_settled(request):
         style = replace(style, tools=None, reasoning=None)  # the whole answer is of the grammar
-    sampling = settle_sampling(given, len(prompt), target, stopping, seed)
+    asked = request.stopping.max_tokens if request.stopping.HasField("max_tokens") else None
+    sampling = settle_sampling(given, len(prompt), target, stopping, seed, asked)
     if sampling.needs_processing and not is_lossless:
         processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
         wrong = forced.field if forced is not None else f"sampling.{processed_by}"

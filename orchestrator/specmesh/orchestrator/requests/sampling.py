@@ -29,9 +29,11 @@ def settle_sampling(
     target: Target,
     stopping: Stopping,
     seed: int,
+    asked_tokens: int | None = None,
 ) -> Sampling:
     """Return the parameters ``given`` for a prompt of ``num_prompt`` tokens as replicas get them;
-    ``seed`` is used if there is none. Raises ``InvalidField``."""
+    ``seed`` is used if there is none. ``asked_tokens`` are the most tokens that the request asks
+    for, which ``stopping`` has cut to the context. Raises ``InvalidField``."""
     message = sampling_pb2.SamplingParameters()
     message.CopyFrom(given)
     message.ClearField("bad_words")
@@ -56,12 +58,11 @@ def settle_sampling(
         raise InvalidField("stopping.ignore_end_of_text", reason)
     sampling = replace(sampling, num_prompt_tokens=num_own)
     if sampling.min_tokens:
-        if sampling.min_tokens > stopping.max_tokens + num_prompt - num_own:
-            raise InvalidField("sampling.min_tokens", "must be at most stopping.max_tokens")
+        fewest = _fewest_tokens(sampling, num_prompt, stopping.max_tokens, asked_tokens)
         ends = set(stopping.stop_token_ids)
         if not stopping.ignore_end_of_text:
             ends.update(target.info.end_of_text_ids)
-        sampling = replace(sampling, end_token_ids=tuple(sorted(ends)))
+        sampling = replace(sampling, min_tokens=fewest, end_token_ids=tuple(sorted(ends)))
     check_choice(sampling, target.info.vocab_size)
     return sampling
 
@@ -70,6 +71,20 @@ def num_without_stop(sampling: Sampling | sampling_pb2.SamplingParameters, num_p
     """Return the number of tokens behind the prompt that can't end an answer with the settled
     ``sampling``."""
     return max(0, sampling.num_prompt_tokens + sampling.min_tokens - num_prompt)
+
+
+def _fewest_tokens(
+    sampling: Sampling, num_prompt: int, max_tokens: int, asked_tokens: int | None
+) -> int:
+    """Return ``min_tokens``, cut to the room of the answer if what the request asks for was."""
+    num_before = num_prompt - sampling.num_prompt_tokens
+    room = num_before + max_tokens
+    if asked_tokens is None and sampling.min_tokens > room:
+        reason = f"must be at most {room}: there is room for no more"
+        raise InvalidField("sampling.min_tokens", reason)
+    if asked_tokens is not None and sampling.min_tokens > num_before + asked_tokens:
+        raise InvalidField("sampling.min_tokens", "must be at most stopping.max_tokens")
+    return min(sampling.min_tokens, room)
 
 
 def _sequences_of(
