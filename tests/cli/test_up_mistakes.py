@@ -98,14 +98,22 @@ def test_a_calibration_that_is_not_there(tmp_path):
     assert "--calibration" in refusal("up", "--calibration", str(tmp_path / "absent"))
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"nonsense", b"{}", b'{"version": 2}'])
+def test_a_file_that_holds_no_calibration(content, tmp_path):
+    (tmp_path / "calibration.json").write_bytes(content)
+    given = ("--calibration", str(tmp_path / "calibration.json"))
+    assert "--calibration" in refusal("up", "--port", "0", *given)
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"nonsense", b"{}"])
 def test_a_file_that_holds_no_trees(content, tmp_path):
     (tmp_path / "trees.json").write_bytes(content)
     assert "--trees" in refusal("up", "--port", "0", "--trees", str(tmp_path / "trees.json"))
 
 
-def test_a_chat_template_that_is_no_text(tmp_path):
-    (tmp_path / "chat.jinja").write_bytes(b"\xff\xfe")
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{% if messages %}", b"{{ messages"])
+def test_a_chat_template_that_is_none(content, tmp_path):
+    (tmp_path / "chat.jinja").write_bytes(content)
     given = ("--chat-template", str(tmp_path / "chat.jinja"))
     assert "--chat-template" in refusal("up", "--port", "0", *given)
 

@@ -15,15 +15,14 @@ from specmesh.confidence.assessor import Assessor
 from specmesh.confidence.request_cache import RequestCache
 from specmesh.confidence.servicer import ConfidenceServicer
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.predict.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.serving.calibration_file import read_calibration
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.server import serve
 from specmesh.serving.process.server_loop import run
 from specmesh.serving.settings import ServerSettings
-from specmesh.serving.startup import CannotStart
 
 DEFAULT_RULE = EscalationRate(0.5)
 """A share means the same for every scorer and every pair of models; a threshold doesn't."""
@@ -134,7 +133,7 @@ class ConfidenceService:
 
     async def start(self) -> None:
         """Read the calibration."""
-        calibration = _calibration(self._settings.calibration)
+        calibration = read_calibration(self._settings.calibration)
         self._assessor = Assessor(self._settings.scorer, self._settings.rule, calibration)
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -145,17 +144,6 @@ class ConfidenceService:
     async def stop(self) -> None:
         """Release the requests that wait."""
         self._cache.stop()
-
-
-def _calibration(file: Path | None) -> Calibration | None:
-    """Return the calibration in ``file``, if one is named. Raises ``CannotStart`` if it can't be
-    read."""
-    if file is None:
-        return None
-    try:
-        return Calibration.from_json(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CannotStart(f"--calibration {file}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -87,13 +87,32 @@ def check_trees(file: Path | None) -> Path | None:
     return file
 
 
+def check_calibration(file: Path | None) -> Path | None:
+    """Refuse a file that does not hold a calibration."""
+    try:
+        from specmesh.serving.calibration_file import read_calibration
+        from specmesh.serving.startup import CannotStart
+    except ModuleNotFoundError:  # the confidence service will report it
+        return file
+    try:
+        read_calibration(file)
+    except CannotStart as error:
+        raise typer.BadParameter(str(error).removeprefix("--calibration ")) from None
+    return file
+
+
 def check_template(file: Path | None) -> Path | None:
-    """Refuse a chat template that is not UTF-8 text."""
-    if file is not None:
-        try:
-            file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise typer.BadParameter(f"cannot read {file}: {error}") from None
+    """Refuse a file that does not hold a chat template."""
+    if file is None:
+        return None
+    try:
+        from specmesh.serving.templates.template_language import BrokenTemplate, check_syntax
+    except ModuleNotFoundError:  # the verifiers will report it
+        return file
+    try:
+        check_syntax(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, BrokenTemplate) as error:
+        raise typer.BadParameter(f"cannot read a chat template from {file}: {error}") from None
     return file
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import typer
 from typer import CallbackParam
 
-from specmesh.cli.local.checks import check_redis_url, check_trees
+from specmesh.cli.local.checks import check_calibration, check_redis_url, check_trees
 from specmesh.serving.process.options import is_typed
 
 _SPECULATION = "Speculation"
@@ -21,6 +21,7 @@ CalibrationFile = Annotated[
         dir_okay=False,
         help="Read the pair's calibration, which 'specmesh calibrate confidence' writes.",
         show_default="the shipped one, for the shipped pair",
+        callback=check_calibration,
         rich_help_panel=_SPECULATION,
     ),
 ]
