@@ -21,6 +21,7 @@ from specmesh.cli.local.supervisor import Supervisor
 from specmesh.cli.local.traces import TraceKeeping, sending_to
 
 _START_TIMEOUT_S = 300.0
+"""Time without any progress after which a start is given up."""
 _KILL_AFTER_DRAIN_S = 3.0
 
 

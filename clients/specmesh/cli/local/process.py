@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from specmesh.cli.local import launcher
 from specmesh.cli.local.logs import Alarms, LogFile, refusal, tail
 
@@ -23,6 +25,9 @@ PORT = "{port}"
 each restart the same port as before, because peers know it."""
 
 _NUM_TAIL_LINES = 20
+_LEAST_SHARE = 0.001
+"""Share of a core below which a start stands still. The housekeeping of an idle server takes half
+of it, and to look again and again for a file that another process fetches, four times as much."""
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
@@ -43,7 +48,7 @@ class ProcessSpec:
 
 
 class StartError(Exception):
-    """A process ended, or took too long, before it served."""
+    """A process ended, or stood still, before it served."""
 
 
 class MissingPackage(StartError):
@@ -85,7 +90,9 @@ class Process:
         address: str = "",
         tell: Callable[[str], None] = lambda _: None,
     ) -> Process:
-        """Start a process that logs to ``directory``, and return when it serves. Raises StartError.
+        """Start a process that logs to ``directory``, and return when it serves. Raises StartError,
+        also if it has used next to no processor time for ``timeout_s``: to fetch and load a model,
+        or to compile kernels, may take any time.
 
         ``address`` is that of an earlier run, whose port is used again. ``tell`` is called with a
         line for each warning and error in the log.
@@ -148,8 +155,13 @@ class Process:
     async def _become_ready(self, timeout_s: float) -> None:
         ended = asyncio.create_task(self.wait())
         either: set[asyncio.Future[Any]] = {self._ready, ended}
+        used_s, moves = self._used_s(), True
         try:
-            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            while moves and not any(each.done() for each in either):
+                await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                before_s, used_s = used_s, self._used_s()
+                # A process below it that ends may take its time out of the sum.
+                moves = abs(used_s - before_s) >= _LEAST_SHARE * timeout_s
         finally:
             ended.cancel()
         if self._ready.done():
@@ -158,7 +170,7 @@ class Process:
         what = (
             f"ended with status {ended.result()}"
             if ended.done()
-            else f"was not ready after {timeout_s:g} s"
+            else f"is not ready and has used no processor time for {timeout_s:g} s"
         )
         output = tail(self.log_file, _NUM_TAIL_LINES)
         if missing := missing_package(self.spec.name, output):
@@ -167,6 +179,18 @@ class Process:
             reason = self._refusal.removesuffix(".")
             raise StartError(f"{self.spec.name} cannot start: {reason}; its log is {self.log_file}")
         raise StartError(f"{self.spec.name} {what}; the end of {self.log_file}:\n{output}")
+
+    def _used_s(self) -> float:
+        """Return the processor time that it and the processes below it have used so far."""
+        used_s = 0.0
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            for each in (process, *process.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    times = each.cpu_times()
+                    used_s += times.user + times.system
+                    used_s += times.children_user + times.children_system
+        return used_s
 
     async def _copy_output(self) -> None:
         output = self._child.stdout

@@ -29,7 +29,8 @@ class Supervisor:
     """Processes that are started in order, restarted when they die, and stopped in reverse order.
 
     ``report`` is called with one line for each death and restart, for the progress of a long start,
-    and for each warning and error that a process logs. Logs go to ``directory``.
+    and for each warning and error that a process logs. Logs go to ``directory``. A start that has
+    used no processor time for ``start_timeout_s`` is given up.
     """
 
     def __init__(
