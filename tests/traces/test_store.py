@@ -14,7 +14,8 @@ from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
 from specmesh.traces.store.query import Order, Query
 from specmesh.traces.store.reader import NoSuchTrace, StoreReader, bytes_on_disk
 from specmesh.traces.store.schema import StoreError
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 from specmesh.traces.summary import Outcome
 
 
@@ -39,9 +40,9 @@ def stored(*answers):
 
 
 def noise(number, num_bytes):
-    """A trace whose blob can't be made smaller."""
+    """A trace, or a further span of it, whose blob can't be made smaller."""
     span = make_span(number, ANSWER)
-    text = random.Random(number).randbytes(num_bytes).hex()
+    text = random.Random(span.span_id).randbytes(num_bytes).hex()
     span.attributes.add(key="noise").value.string_value = text
     return StoredTrace.of([group("orchestrator", span)])
 
@@ -274,6 +275,27 @@ def test_a_trace_too_large_for_the_store_is_left_out(path):
     assert store.add([noise(1, 2_000_000), noise(2, 10)]) == 1
     with StoreReader(path) as reader:
         assert ids(reader.select(Query())) == [2]
+
+
+def test_a_trace_that_keeps_growing_stays_as_it_was_when_full_and_costs_no_other(path):
+    store = writer(path, max_bytes=MIN_BYTES)
+    num_left_out = 0
+    for number in range(2, 30):
+        num_left_out += store.add([noise(1, 30_000), noise(number, 1000)])
+        assert bytes_on_disk(path) <= MIN_BYTES
+    with StoreReader(path) as reader:
+        spans = {int(each.trace_id, 16): each.num_spans for each in reader.select(Query(limit=99))}
+    assert set(spans) == set(range(1, 30))
+    assert num_left_out == 28 - spans[1] > 0
+
+
+def test_late_spans_are_added_up_to_a_number(path):
+    store = writer(path, max_joined_spans=5)
+    assert store.add(stored(answer(1, num_rounds=2))) == 0  # however many come at once
+    assert store.add([noise(1, 10), noise(2, 10)]) == 1
+    with StoreReader(path) as reader:
+        spans = {int(each.trace_id, 16): each.num_spans for each in reader.select(Query())}
+    assert spans == {1: 7, 2: 1}
 
 
 def test_two_processes_may_write_to_one_store(path):

@@ -18,18 +18,21 @@ from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import StoreReader
 from specmesh.traces.store.schema import StoreError
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 
 
 class Full:
-    """A connection of SQLite to a disk that is full while ``statement`` is carried out."""
+    """A connection of SQLite to a disk that is full while ``statement`` is carried out, if it has
+    ``value`` among its values."""
 
-    def __init__(self, connection, statement):
+    def __init__(self, connection, statement, value=None):
         self.connection = connection
         self.statement = statement
+        self.value = value
 
     def execute(self, sql, *values):
-        if self.statement in sql:
+        if self.statement in sql and (self.value is None or self.value in values[0]):
             raise sqlite3.OperationalError("database or disk is full")
         return self.connection.execute(sql, *values)
 
@@ -93,6 +96,26 @@ def test_a_full_disk_is_an_error_of_the_store_until_it_has_room(path, statement)
     writer._connection = connection
     assert writer.add(traces) == 0
     assert ids(path) == {1}
+
+
+def test_a_trace_that_cannot_be_stored_costs_no_other(path):
+    writer = StoreWriter(path, StoreLimits())
+    writer._connection = Full(writer._connection, "INSERT INTO traces", f"{2:032x}")
+    assert writer.add([StoredTrace.of(answer(number)) for number in (1, 2, 3)]) == 1
+    assert ids(path) == {1, 3}
+
+
+def test_a_store_that_another_process_locks_is_waited_for_once(path):
+    writer = StoreWriter(path, StoreLimits())
+    writer._connection.execute("PRAGMA busy_timeout = 1")
+    begun = []
+    writer._connection.set_trace_callback(lambda sql: begun.append(sql) if "BEGIN" in sql else None)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        writer.add([StoredTrace.of(answer(number)) for number in (1, 2, 3)])
+    other.close()
+    assert len(begun) == 1
 
 
 def test_spans_that_are_each_others_parents_and_numbers_without_end_are_stored(path):

@@ -4,7 +4,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.traces.otlp import ANSWER, answer, attribute, group, make_span
 
 from specmesh.traces.store.limits import StoreLimits
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 
 CLIENT = Span.SPAN_KIND_CLIENT
 EVENTFUL = f"{0xEE:02x}"

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.blob import pack
-from specmesh.traces.store.writer import StoredTrace
+from specmesh.traces.store.stored_trace import StoredTrace
 from specmesh.traces.summary import TraceSummary, summarise
 
 _PERIOD_NS = 250_000_000

@@ -22,7 +22,8 @@ from specmesh.cli.trace.show import print_trace
 from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.query import Order, Query
 from specmesh.traces.store.reader import StoreReader, bytes_on_disk
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 from specmesh.traces.summary import Outcome
 
 _BATCH = 100

@@ -16,7 +16,8 @@ from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.formats.files import read_traces
 from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.schema import default_path
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 
 
 def import_(

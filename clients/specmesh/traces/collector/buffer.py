@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from specmesh.traces.collector.arrival import ArrivedSpan
 from specmesh.traces.collector.sampling import RootFacts, Sampler
+from specmesh.traces.store.limits import StoreLimits
 
 _OVERFLOW = 2
 """Multiple of ``max_spans`` and ``max_bytes`` that bounds the buffer also while nobody takes traces
@@ -34,7 +35,7 @@ class BufferLimits:
     max_bytes: int = 256 * 1024 * 1024
     """Most bytes of the spans in the buffer, each with its resource and scope; above this, the same
     happens as above ``max_spans``."""
-    max_spans_of_trace: int = 50_000
+    max_spans_of_trace: int = StoreLimits().max_joined_spans
     """Most spans of one trace besides its root; further ones are dropped."""
     num_remembered: int = 100_000
     """Number of past decisions that are remembered for late spans."""

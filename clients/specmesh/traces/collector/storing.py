@@ -14,7 +14,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from specmesh.traces.collector.arrival import ArrivedSpan, arrivals, put_together
 from specmesh.traces.collector.buffer import TraceBuffer
 from specmesh.traces.store.schema import StoreError
-from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.store.stored_trace import StoredTrace
+from specmesh.traces.store.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ each of which begins only when the log has been emptied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 PAGE_BYTES = 4096
 _SHARED_MEMORY_BYTES = 64 * 1024
@@ -26,11 +26,13 @@ MIN_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits of a store: ``max_bytes`` on disk of all files together, at least ``MIN_BYTES``, and
-    ``max_age_s``, the age in seconds above which traces are deleted."""
+    """Limits of a store: ``max_bytes`` on disk of all files together, at least ``MIN_BYTES``,
+    ``max_age_s``, the age in seconds above which traces are deleted, and ``max_joined_spans``, the
+    number of spans up to which late ones are added to a stored trace."""
 
     max_bytes: int = 512 * 1024 * 1024
     max_age_s: float = 7 * 86400.0
+    max_joined_spans: int = 50_000
 
     @property
     def log_bytes(self) -> int:
@@ -53,24 +55,17 @@ def pages_for(blob_bytes: int) -> int:
     return _PAGES_OF_A_ROW + -(-blob_bytes // (PAGE_BYTES - 4))
 
 
-class Sized(Protocol):
-    """An item with a blob."""
-
-    @property
-    def blob(self) -> bytes:
-        """The blob's bytes."""
-        ...
+Item = TypeVar("Item")
 
 
-Item = TypeVar("Item", bound=Sized)
-
-
-def batches(items: Iterable[Item], max_pages: int) -> Iterator[Sequence[Item]]:
+def batches(
+    items: Iterable[Item], max_pages: int, pages_of: Callable[[Item], int]
+) -> Iterator[Sequence[Item]]:
     """Divide ``items`` into batches of at most ``max_pages``; a larger item has its own batch."""
     batch: list[Item] = []
     size = 0
     for item in items:
-        num_pages = pages_for(len(item.blob))
+        num_pages = pages_of(item)
         if batch and size + num_pages > max_pages:
             yield batch
             batch, size = [], 0

@@ -6,39 +6,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
-
-from specmesh.traces.spans import spans_from
-from specmesh.traces.store.blob import distinct, pack, unpack
+from specmesh.traces.store.blob import unpack
 from specmesh.traces.store.limits import StoreLimits, batches, pages_for
 from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_write
-from specmesh.traces.summary import TraceSummary, summarise
+from specmesh.traces.store.stored_trace import StoredTrace
 
 _DELETED_AT_ONCE = 32
-_MAX_INTEGER = 2**63 - 1
 _VACUUM_ABOVE = 0.25
 """Share of free pages above which they are returned to the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTrace:
-    """A trace as it is stored."""
-
-    summary: TraceSummary
-    blob: bytes
-
-    @classmethod
-    def of(cls, groups: Sequence[ResourceSpans]) -> StoredTrace:
-        """Make the stored form of ``groups``, which must be of one trace and hold a span.
-
-        Repeated spans are stored once: OTLP delivers at least once, so that exporters repeat what
-        arrived unnoticed.
-        """
-        kept = distinct(groups)
-        return cls(summarise(list(spans_from(kept))), pack(kept))
 
 
 class StoreWriter:
@@ -64,22 +41,67 @@ class StoreWriter:
     def add(self, traces: Sequence[StoredTrace]) -> int:
         """Store ``traces``, each of which is a new trace or late spans of a stored one.
 
-        Returns the number that was skipped, because a reader prevented the log from being emptied
-        or because a trace exceeds the size of a batch.
+        Returns the number that was skipped: because a reader prevented the log from being emptied,
+        because a trace together with its stored part, which stays, exceeds the size of a batch or
+        ``max_joined_spans``, or because it could not be stored while others could.
         """
-        num_left_out = 0
-        max_pages = self._limits.batch_pages
-        for batch in batches(traces, max_pages):
-            fits = len(batch) > 1 or pages_for(len(batch[0].blob)) <= max_pages
-            if fits and self._log_is_short():
-                with self._transaction():
-                    self._expire()
-                    for trace in batch:
-                        self._add(trace)
-            else:
-                num_left_out += len(batch)
+        fitting = [trace for trace in traces if self._fits(trace)]
+        num_left_out = len(traces) - len(fitting)
+        for batch in batches(fitting, self._limits.batch_pages, self._joined_pages):
+            try:
+                num_left_out += self._write(batch)
+            except StoreError as error:
+                if len(batch) == 1 or _is_busy(error):  # each attempt would wait as long again
+                    raise
+                num_left_out += self._write_each(batch)
         self.tidy()
         return num_left_out
+
+    def _fits(self, trace: StoredTrace) -> bool:
+        _, num_stored = self._stored_size(trace)
+        if num_stored and num_stored + trace.summary.num_spans > self._limits.max_joined_spans:
+            return False
+        return self._joined_pages(trace) <= self._limits.batch_pages
+
+    def _joined_pages(self, trace: StoredTrace) -> int:
+        """Return the most pages that ``trace`` takes together with its stored part."""
+        num_bytes, _ = self._stored_size(trace)
+        return pages_for(num_bytes + len(trace.blob))
+
+    def _stored_size(self, trace: StoredTrace) -> tuple[int, int]:
+        """Return the bytes and the number of spans of the stored part, which isn't read for it: of
+        a large trace that would take seconds."""
+        with self._complaining():
+            found: tuple[int, int] | None = self._connection.execute(
+                "SELECT length(otlp), num_spans FROM traces JOIN spans USING (id)"
+                " WHERE trace_id = ?",
+                (trace.summary.trace_id,),
+            ).fetchone()
+        return found or (0, 0)
+
+    def _write(self, batch: Sequence[StoredTrace]) -> int:
+        """Store ``batch`` in one transaction, and return the number of traces left out: all while
+        the log can't be emptied, else none."""
+        if not self._log_is_short():
+            return len(batch)
+        with self._transaction():
+            self._expire()
+            for trace in batch:
+                self._add(trace)
+        return 0
+
+    def _write_each(self, batch: Sequence[StoredTrace]) -> int:
+        """Store each trace of ``batch`` by itself, since no trace may cost the others, and return
+        the number left out. Raises StoreError if none can be stored."""
+        num_left_out, errors = 0, list[StoreError]()
+        for trace in batch:
+            try:
+                num_left_out += self._write([trace])
+            except StoreError as error:
+                errors.append(error)
+        if len(errors) == len(batch):
+            raise errors[-1]
+        return num_left_out + len(errors)
 
     def tidy(self) -> None:
         """Delete some of the expired traces, and return some of the free pages to the disk."""
@@ -112,7 +134,7 @@ class StoreWriter:
         cursor = self._connection.execute(
             f"INSERT INTO traces (stored_s, {', '.join(SUMMARY_COLUMNS)})"  # noqa: S608 - constants
             f" VALUES (?{', ?' * len(SUMMARY_COLUMNS)})",
-            (self._clock(), *_row(trace.summary)),
+            (self._clock(), *trace.row()),
         )
         self._connection.execute(
             "INSERT INTO spans (id, otlp) VALUES (?, ?)", (cursor.lastrowid, trace.blob)
@@ -194,16 +216,6 @@ class StoreWriter:
             return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-def _row(summary: TraceSummary) -> tuple[object, ...]:
-    return tuple(map(_storable, astuple(summary)))
-
-
-def _storable(value: object) -> object:
-    """Return ``value``; of an integer that exceeds SQLite's, which spans may have, the nearest, and
-    of texts their lines."""
-    match value:
-        case int():
-            return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
-        case tuple():
-            return "\n".join(("", *value, "")) if value else ""
-    return value
+def _is_busy(error: StoreError) -> bool:
+    """Return whether another process kept the store locked for as long as is waited for it."""
+    return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
