@@ -8,6 +8,8 @@ from rich.console import Console
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run, point
 
+from specmesh.load.commands.options import ResultOptions
+from specmesh.load.commands.session import RunSession
 from specmesh.load.generators.fleet import Busy
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.tables import show_points, show_result
@@ -40,6 +42,15 @@ def test_the_goodput_of_no_requests_is_a_dash():
     show_result(console, nothing)
     assert "goodput      - within e2e 1000 ms" in console.file.getvalue()
     assert cells(printed([replace(point(1.0), result=nothing)]), "1")[-1] == "-"
+
+
+def test_no_reason_of_a_server_controls_the_terminal_or_fills_it(capsys):
+    console = RunSession(ResultOptions()).console
+    show_result(console, mixed_run("\x1b[31mRED\x07\u202e\n" + "x" * 500))
+    shown = capsys.readouterr().out
+    assert "␛[31mRED\ufffd x" in shown
+    assert {each for each in shown if not each.isprintable()} == {"\n"}
+    assert max(map(len, shown.splitlines())) <= 160
 
 
 def cells(lines, first):

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.trace.tables import printable
+from specmesh.cli.printable import printable
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.query import Query

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from specmesh.cli.printable import PrintableConsole
 
-_CONTROLS = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if code != ord("\n")},
-    0x7F: "␡",
-    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
-}
-"""A visible sign for each control character, as Unicode has one, but the end of a line."""
 _FILE_WIDTH = 160
 """Number of columns if the output goes to a file or another program."""
 
 
-class TraceConsole(Console):
-    """A console on which no text of a trace controls the terminal: anyone may have sent it."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Render with ``printable`` texts; only rich's own codes remain."""
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else printable(text), style, control)
-
-
-def console() -> TraceConsole:
+def console() -> PrintableConsole:
     """Return a console on standard output, as wide as the terminal."""
     width = None if sys.stdout.isatty() else _FILE_WIDTH
-    return TraceConsole(highlight=False, width=width)
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with visible signs for control characters."""
-    return text.translate(_CONTROLS)
+    return PrintableConsole(highlight=False, width=width)
 
 
 def short_name(name: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from specmesh.cli.output_files import check_writable
+from specmesh.cli.printable import PrintableConsole
 from specmesh.cli.tables import make_table
 from specmesh.load.commands.report_files import names_of, read_report
 from specmesh.load.html.contents import comparison
@@ -67,7 +67,7 @@ def compare(
     if json_:
         typer.echo(json.dumps({"differences": listed, "other_settings": others, "counts": counts}))
         return
-    console = Console(highlight=False)
+    console = PrintableConsole(highlight=False)
     table = make_table("", "", "", "before", "after", "", num_left=2)
     for each in found:
         table.add_row(

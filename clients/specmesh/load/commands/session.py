@@ -13,10 +13,10 @@ from dataclasses import asdict
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.output_files import STANDARD_OUTPUT, check_different, check_writable
+from specmesh.cli.printable import PrintableConsole, printable
 from specmesh.cli.runner import explain
 from specmesh.client import SpecmeshError
 from specmesh.load.commands.options import ResultOptions
@@ -54,7 +54,7 @@ class RunSession:
         check_different({"--json": json_file, "--html": html_file})
         self._json_file = json_file
         self._html_file = html_file
-        self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
+        self.console = PrintableConsole(stderr=json_file == STANDARD_OUTPUT, highlight=False)
         self.stopped = False
         self.failure: RequestFailed | CannotScrape | None = None
         self._running: asyncio.Task[FinishedRun] | None = None
@@ -175,7 +175,7 @@ def carry_out(
         status = asyncio.run(work())
     except RequestFailed as failure:
         status, explained = _explained(failure, server)
-        typer.echo(f"specmesh: {explained}", err=True)
+        typer.echo(f"specmesh: {printable(explained)}", err=True)
     except (CannotScrape, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         status = ExitStatus.FAILED

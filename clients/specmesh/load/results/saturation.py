@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 from statistics import fmean
 
+from specmesh.cli.printable import in_brief
 from specmesh.load.results.report import Result
 
 MAX_FAILED_SHARE = 0.05
@@ -23,7 +24,7 @@ def saturated(result: Result) -> str:
     counts = result.counts
     if counts.failed > MAX_FAILED_SHARE * counts.due:
         reason = max(result.errors, key=lambda each: result.errors[each])
-        return f"{counts.failed / counts.due:.0%} failed, most with {reason}"
+        return f"{counts.failed / counts.due:.0%} failed, most with {in_brief(reason)}"
     from_s, until_s = result.measured_from_s, result.due_until_s
     if until_s - from_s < _MIN_SECONDS:
         return ""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specmesh.cli.printable import in_brief
 from specmesh.cli.tables import make_table
 from specmesh.load.results.distributions import LatencyDistribution
 from specmesh.load.results.report import (
@@ -59,7 +60,7 @@ def _show_counts(console: Console, result: Result) -> None:
         f"{counts.cancelled} cancelled, {counts.resumed} resumed"
     )
     for reason, count in result.errors.items():
-        console.print(f"             {count} {reason}", style="red", markup=False)
+        console.print(f"             {count} {in_brief(reason)}", style="red", markup=False)
     console.print(
         f"throughput   {throughput.offered_per_s:.2f} offered, {throughput.answered_per_s:.2f} "
         f"answered, {throughput.output_tokens_per_s:.1f} output tokens per second"
@@ -117,7 +118,7 @@ def _show_servers(console: Console, servers: Sequence[ServerLoad]) -> None:
 
 def _show_traces(console: Console, title: str, requests: Sequence[TracedRequest]) -> None:
     for each in requests:
-        why = f" {each.reason}" if each.reason else ""
+        why = f" {in_brief(each.reason)}" if each.reason else ""
         console.print(
             f"{title:<8} {each.e2e_ms:9.1f} ms{why}  specmesh trace show {each.trace_id}",
             markup=False,

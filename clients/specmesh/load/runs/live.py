@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from specmesh.cli.printable import in_brief
 from specmesh.cli.silence import lines
 from specmesh.load.generators.messages import WorkerProgress
 from specmesh.load.results.histograms import percentile_of
@@ -99,7 +100,8 @@ class LiveView:
             f" {sum(each.num_tokens for each in recent) / within_s:>11.1f} tokens/s"
             f"   TTFT p50 {written(percentile_of(ttfts, 50)) if ttfts else '-'}",
         ]
-        lines += [f"{count:>7} {reason}" for reason, count in self._failures.most_common(3)]
+        most = self._failures.most_common(3)
+        lines += [f"{count:>7} {in_brief(reason)}" for reason, count in most]
         return Text("\n".join(lines))
 
 
