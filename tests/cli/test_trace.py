@@ -1,6 +1,7 @@
 """``specmesh trace``, on traces from files."""
 
 import json
+import sqlite3
 import unicodedata
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from specmesh.cli.app import app
 from specmesh.cli.trace import tables
 from specmesh.traces.formats.otlp import to_line
+from specmesh.traces.store.schema import default_path
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
 SAMPLE = "5b8efff798038103d269b633813fc60c"
@@ -157,6 +159,20 @@ def test_no_text_of_a_trace_controls_the_terminal(tmp_path):
     for text in (shown, said("list"), said("stats"), said("diff", "dd", "bb")):
         controls = {each for each in text if unicodedata.category(each) in {"Cc", "Cf"}}
         assert controls == {"\n"}
+
+
+def test_damaged_traces_are_left_out_and_counted():
+    with sqlite3.connect(default_path()) as connection:
+        connection.execute("UPDATE spans SET otlp = x'00112233' WHERE id = 1")
+        connection.execute("UPDATE traces SET outcome = 'odd' WHERE id = 2")
+    connection.close()
+    listed, stats, shown = (run(*words) for words in (("list",), ("stats",), ("show", "aa")))
+    assert (listed.exit_code, listed.stderr) == (0, "specmesh: left out: 1 trace is damaged\n")
+    assert (stats.exit_code, stats.stderr) == (0, "specmesh: left out: 2 traces are damaged\n")
+    assert stats.stdout.startswith("1 traces: ")
+    assert shown.exit_code == 1
+    assert shown.stderr.startswith(f"specmesh: trace {0xAA << 120:032x} is damaged: ")
+    assert len(shown.stderr.splitlines()) == 1
 
 
 def test_words_stand_for_ids():

@@ -192,6 +192,41 @@ def test_spans_that_an_exporter_repeats_are_stored_once_as_they_came_first(path)
     assert [span.name for span in found if span.span_id == first.span_id.hex()] == [ANSWER]
 
 
+DAMAGED = [b"\x00\x11\x22\x33", pack([])[:-3], zlib.compress(b"\xff\xff garbage"), pack([]), b""]
+
+
+@pytest.mark.parametrize("blob", DAMAGED)
+def test_a_damaged_trace_is_named_until_its_spans_come_again(path, blob):
+    store = writer(path)
+    store.add(stored(answer(1), answer(2)))
+    store._connection.execute("UPDATE spans SET otlp = ? WHERE id = 1", (blob,))
+    with StoreReader(path) as reader:
+        with pytest.raises(StoreError, match=f"trace {1:032x} is damaged"):
+            reader.spans(f"{1:032x}")
+        assert reader.spans(f"{2:032x}")
+    assert store.add(stored(answer(1))) == 0
+    with StoreReader(path) as reader:
+        assert reader.spans(f"{1:032x}")
+
+
+def test_a_trace_without_its_spans_is_damaged(path):
+    store = writer(path)
+    store.add(stored(answer(1)))
+    store._connection.execute("DELETE FROM spans")
+    with StoreReader(path) as reader, pytest.raises(StoreError, match="is damaged"):
+        reader.spans(f"{1:032x}")
+
+
+def test_a_summary_that_cannot_be_read_is_left_out_and_counted(path):
+    store = writer(path)
+    store.add(stored(answer(1), answer(2)))
+    store._connection.execute("UPDATE traces SET outcome = 'odd' WHERE id = 2")
+    with StoreReader(path) as reader:
+        assert ids(reader.select(Query())) == [1]
+        assert reader.find("last") == f"{1:032x}"
+        assert reader.extent().num_damaged == 1
+
+
 def test_a_prefix_that_only_one_id_has_finds_it(path):
     store = writer(path)
     store.add(stored(answer(0xA << 124, duration_ms=90), answer(0xAB << 120)))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmesh.cli.tables import make_table
-from specmesh.cli.trace.opening import opened
+from specmesh.cli.trace.opening import opened, tell_damaged
 from specmesh.cli.trace.options import MAX_TRACES, Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console
 from specmesh.traces.store.query import Order
@@ -69,6 +69,7 @@ def list_(
             console().print(_table(found))
         else:
             typer.echo("no matching traces", err=True)
+        tell_damaged(reader.extent().num_damaged)
 
 
 def summary_json(summary: TraceSummary) -> dict[str, Any]:

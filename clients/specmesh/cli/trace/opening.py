@@ -14,7 +14,7 @@ from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import LAST, NoSuchTrace, StoreReader
-from specmesh.traces.store.schema import StoreError, default_path
+from specmesh.traces.store.schema import DamagedTrace, StoreError, default_path
 from specmesh.traces.summary import Outcome
 from specmesh.traces.trace import Trace
 
@@ -24,6 +24,7 @@ _STATUSES: dict[type[Exception], ExitStatus] = {
     NoSuchTrace: ExitStatus.NOT_FOUND,
     UnreadableTraces: ExitStatus.USAGE,
     StoreError: ExitStatus.FAILED,
+    DamagedTrace: ExitStatus.FAILED,
 }
 
 
@@ -46,10 +47,17 @@ def opened(store: Path | None) -> Iterator[StoreReader]:
 
 def load(reader: StoreReader, name: str) -> Trace:
     """Load the trace that ``name`` selects. For 'last', print a hint if a newer request failed.
-    Raises NoSuchTrace."""
+    Raises NoSuchTrace and DamagedTrace."""
     if name == LAST:
         _tell_newer(reader)
     return Trace.of(list(spans_from(reader.spans(reader.find(name)).resource_spans)))
+
+
+def tell_damaged(count: int) -> None:
+    """Tell the user of traces that are left out, if there are any."""
+    if count:
+        traces = "1 trace is" if count == 1 else f"{count} traces are"
+        typer.echo(f"specmesh: left out: {traces} damaged", err=True)
 
 
 def _tell_newer(reader: StoreReader) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,10 +12,14 @@ from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import percent
-from specmesh.cli.trace.opening import load, opened
+from specmesh.cli.trace.opening import load, opened, tell_damaged
 from specmesh.cli.trace.options import MAX_TRACES, Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console, short_name
 from specmesh.traces.analysis.stats import Percentiles, TraceStats, trace_stats
+from specmesh.traces.store.reader import StoreReader
+from specmesh.traces.store.schema import DamagedTrace
+from specmesh.traces.summary import TraceSummary
+from specmesh.traces.trace import Trace
 
 
 def stats(
@@ -28,15 +33,24 @@ def stats(
 ) -> None:
     """Show percentiles over many traces: of each node's part of the critical path, and of spans."""
     with opened(store) as reader:
-        found = trace_stats(
-            load(reader, each.trace_id) for each in reader.select(filters.query(limit))
-        )
+        found = trace_stats(_readable(reader, reader.select(filters.query(limit))))
     if json_:
         typer.echo(json.dumps(None if found is None else asdict(found)))
     elif found is None:
         typer.echo("no matching traces", err=True)
     else:
         _print(found)
+
+
+def _readable(reader: StoreReader, listed: Iterable[TraceSummary]) -> Iterator[Trace]:
+    """Yield the traces that are not damaged, and tell the user of those that are."""
+    num_damaged = reader.extent().num_damaged
+    for each in listed:
+        try:
+            yield load(reader, each.trace_id)
+        except DamagedTrace:
+            num_damaged += 1
+    tell_damaged(num_damaged)
 
 
 def _print(found: TraceStats) -> None:

@@ -8,11 +8,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 _LEVEL = 1
 """Compression level; since spans are repetitive, higher levels take three times as long to save a
 tenth."""
+
+
+class DamagedBlob(Exception):
+    """A blob that ``pack`` did not make, or not all of it."""
 
 
 def distinct(groups: Iterable[ResourceSpans]) -> list[ResourceSpans]:
@@ -41,5 +46,11 @@ def pack(groups: Iterable[ResourceSpans]) -> bytes:
 
 
 def unpack(blob: bytes) -> TracesData:
-    """Return the message in a blob that ``pack`` made."""
-    return TracesData.FromString(zlib.decompress(blob))
+    """Return the message in a blob that ``pack`` made, which has spans. Raises DamagedBlob."""
+    try:
+        found = TracesData.FromString(zlib.decompress(blob))
+    except (zlib.error, DecodeError) as error:
+        raise DamagedBlob(str(error)) from error
+    if not any(scope.spans for group in found.resource_spans for scope in group.scope_spans):
+        raise DamagedBlob("it has no spans")
+    return found

@@ -19,6 +19,10 @@ class Order(StrEnum):
 _ORDERS = {Order.NEWEST: "start_ns DESC", Order.SLOWEST: "duration_ms DESC"}
 
 
+READABLE = f"outcome IN {tuple(each.value for each in Outcome)}"
+"""The condition that a row meets unless it is damaged, or of a later version."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """The filters, order and length of a list of traces; a filter of None matches all."""
@@ -43,8 +47,8 @@ class Query:
 
     def sql(self) -> tuple[str, list[object]]:
         """Return the SQL that follows ``SELECT ... FROM traces``, and its parameters."""
-        clauses = dict(self._clauses())
-        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+        clauses = {READABLE: None, **dict(self._clauses())}
+        where = f" WHERE {' AND '.join(clauses)}"
         parameters = [value for value in clauses.values() if value is not None]
         return f"{where} ORDER BY {_ORDERS[self.order]} LIMIT ?", [*parameters, self.limit]
 

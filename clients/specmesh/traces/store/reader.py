@@ -12,9 +12,14 @@ from typing import Any, Self
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from specmesh.traces.store.blob import unpack
-from specmesh.traces.store.query import Order, Query
-from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_read
+from specmesh.traces.store.blob import DamagedBlob, unpack
+from specmesh.traces.store.query import READABLE, Order, Query
+from specmesh.traces.store.schema import (
+    SUMMARY_COLUMNS,
+    DamagedTrace,
+    StoreError,
+    open_to_read,
+)
 from specmesh.traces.summary import Outcome, TraceSummary
 
 LAST = "last"
@@ -37,11 +42,13 @@ class Extent:
     num_spans: int
     num_bytes: int
     """Size on disk, including the log."""
+    num_damaged: int
+    """Traces that are in no list, since their summaries can't be read."""
 
 
 class StoreReader:
     """The store at ``path``, open while a ``with`` block runs. Raises StoreError, also from each
-    call if the file is damaged."""
+    call if the file is damaged. Lists lack the traces whose summaries can't be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,22 +101,28 @@ class StoreReader:
         return str(rows[0][0])
 
     def spans(self, trace_id: str) -> TracesData:
-        """Return all spans of a trace. Raises NoSuchTrace."""
+        """Return all spans of a trace. Raises NoSuchTrace, and DamagedTrace if they can't be read,
+        or some of them."""
         with self._reading() as connection:
             row = connection.execute(
-                "SELECT otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?", (trace_id,)
+                "SELECT otlp FROM traces LEFT JOIN spans USING (id) WHERE trace_id = ?", (trace_id,)
             ).fetchone()
         if row is None:
             raise NoSuchTrace(f"there is no trace {trace_id}")
-        return unpack(row[0])
+        try:
+            return unpack(row[0] or b"")
+        except DamagedBlob as error:
+            raise DamagedTrace(f"trace {trace_id} is damaged: {error}") from error
 
     def extent(self) -> Extent:
         """Return the size of the store."""
         with self._reading() as connection:
-            num_traces, num_spans = connection.execute(
-                "SELECT count(*), coalesce(sum(num_spans), 0) FROM traces"
+            num_traces, num_spans, num_readable = connection.execute(
+                "SELECT count(*), coalesce(sum(num_spans), 0), "  # noqa: S608 - made of constants
+                f"count(*) FILTER (WHERE {READABLE}) FROM traces"
             ).fetchone()
-        return Extent(num_traces, num_spans, bytes_on_disk(self._path))
+        num_damaged = num_traces - num_readable
+        return Extent(num_traces, num_spans, bytes_on_disk(self._path), num_damaged)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

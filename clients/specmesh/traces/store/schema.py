@@ -54,6 +54,10 @@ class StoreError(Exception):
     """The store can't be used; the message says why and names the file."""
 
 
+class DamagedTrace(StoreError):
+    """The spans of one trace can't be read; others can."""
+
+
 def default_path() -> Path:
     """Return the default store: ``specmesh/traces.sqlite`` in the user's state directory (XDG)."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from specmesh.traces.store.blob import unpack
+from specmesh.traces.store.blob import DamagedBlob, unpack
 from specmesh.traces.store.limits import StoreLimits, batches, pages_for
 from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_write
 from specmesh.traces.store.stored_trace import StoredTrace
@@ -141,7 +141,8 @@ class StoreWriter:
         )
 
     def _joined(self, trace: StoredTrace) -> StoredTrace:
-        """Delete the stored part of ``trace``, if any, and return ``trace`` joined with it."""
+        """Delete the stored part of ``trace``, if any, and return ``trace`` joined with it, or in
+        place of it if it can't be read."""
         found = self._connection.execute(
             "SELECT id, otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?",
             (trace.summary.trace_id,),
@@ -150,8 +151,11 @@ class StoreWriter:
             return trace
         number, blob = found
         self._delete([number])
-        groups = [*unpack(blob).resource_spans, *unpack(trace.blob).resource_spans]
-        return StoredTrace.of(groups)
+        try:
+            stored = unpack(blob)
+        except DamagedBlob:
+            return trace
+        return StoredTrace.of([*stored.resource_spans, *unpack(trace.blob).resource_spans])
 
     def _make_room(self, num_pages: int) -> None:
         available = self._limits.num_pages - self._number("page_count")
