@@ -58,7 +58,14 @@ async def test_without_verifiers_an_orchestrator_lives_and_is_not_ready(processe
         assert refused.value.reason == "NO_VERIFIER"
         assert "none of 1 verifiers is usable" in str(refused.value)
     metrics = (await asyncio.to_thread(orchestrator.wait_event, "metrics"))["address"]
-    replicas = (await scrape(metrics)).all("specmesh_replicas", specmesh_role="verifier")
+    scraped = await scrape(metrics)
+    reported = {"rpc_response_status_code": "UNAVAILABLE", "specmesh_reason": "NO_VERIFIER"}
+    assert scraped.value("specmesh_requests_total", **reported) == 1
+    method = "specmesh.v1.GenerationService/Generate"
+    assert scraped.value("rpc_server_call_duration_seconds_count", rpc_method=method) == 1
+    line = await asyncio.to_thread(orchestrator.wait_event, "request")
+    assert (line["method"], line["reason"]) == ("Generate", "NO_VERIFIER")
+    replicas = scraped.all("specmesh_replicas", specmesh_role="verifier")
     assert {each.labels["specmesh_state"]: each.value for each in replicas} == {
         "ready": 0,
         "down": 1,

@@ -295,7 +295,7 @@ async def test_bytes_held_for_calls_under_way_are_bounded(connect: Connect, serv
     await verify(large)
 
 
-async def test_names_of_methods_are_not_measured_while_a_replica_loads():
+async def test_methods_that_exist_are_measured_while_a_replica_loads_and_no_others():
     measured: list[str] = []
 
     @contextmanager
@@ -304,7 +304,7 @@ async def test_names_of_methods_are_not_measured_while_a_replica_loads():
         yield
 
     server = grpc.aio.server(interceptors=[CallInterceptor([layer])])
-    server.add_generic_rpc_handlers([LateHandlers()])
+    server.add_generic_rpc_handlers([LateHandlers(names=Service.names)])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -313,9 +313,10 @@ async def test_names_of_methods_are_not_measured_while_a_replica_loads():
                 invented = channel.unary_unary(f"/specmesh.v1.Invented/M{number}")
                 expected = (grpc.StatusCode.UNAVAILABLE, "STARTING")
                 assert await reason(invented(b"")) == expected
+            assert await reason(channel.unary_unary(VERIFY)(b"")) == expected
     finally:
         await server.stop(None)
-    assert measured == []
+    assert measured == [VERIFY[1:]]
 
 
 async def test_a_number_that_is_under_way_is_refused_by_its_field(

@@ -13,6 +13,7 @@ import grpc.aio
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.controller import Admission
+from specmesh.orchestrator.answers.request_metrics import report_early_refusal
 from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import Follower
@@ -126,12 +127,15 @@ class OrchestratorService:
         if self._trees is not None:
             check_trees(self._trees, self._mesh.verifiers.ready, self._mesh.drafters.peers)
 
-    def refusal(self) -> ServiceError:
-        """Return why calls can't be answered yet; another orchestrator may have a verifier even if
-        all are refused here."""
+    def refusal(self, method: str) -> ServiceError:
+        """Return why calls can't be answered yet, and report that a request is refused; another
+        orchestrator may have a verifier even if all are refused here."""
         if self._mesh is None or self._mesh.verifiers.ready:
-            return UnavailableStatus("STARTING", "this orchestrator is still starting")
-        return UnavailableStatus("NO_VERIFIER", str(self._mesh.verifiers.none_usable()))
+            error = UnavailableStatus("STARTING", "this orchestrator is still starting")
+        else:
+            error = UnavailableStatus("NO_VERIFIER", str(self._mesh.verifiers.none_usable()))
+        report_early_refusal(method, error)
+        return error
 
     def can_answer(self) -> bool:
         """Return whether a target replica is ready; drafters only make answers faster."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +22,17 @@ from specmesh.serving.rpc.listening import server_attributes
 
 ROUNDING = 0.01
 """Share by which the time that gRPC reports to a server may exceed what its client set."""
+
+_REPORTED = frozenset({"Generate", "Complete", "Resume", "Score"})
+
+
+def report_early_refusal(method: str, error: ServiceError) -> None:
+    """Report a request that is refused with ``error`` before anybody could look at it. Calls of
+    other methods than those whose requests are reported are none."""
+    name = method.rpartition("/")[2]
+    if name in _REPORTED:
+        with suppress(ServiceError), RequestMetrics(name, math.inf):
+            raise error
 
 
 class RequestMetrics:

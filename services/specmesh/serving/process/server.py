@@ -89,8 +89,9 @@ class Dependent(Protocol):
     async def connect(self) -> None:
         """Return once calls can be answered; called after ``start``. Raises ``CannotStart``."""
 
-    def refusal(self) -> ServiceError:
-        """Return the refusal of calls that come before ``connect`` has returned."""
+    def refusal(self, method: str) -> ServiceError:
+        """Return the refusal of a call that comes before ``connect`` has returned. ``method`` is
+        its full name, or empty if there is no such method."""
 
     def can_answer(self) -> bool:
         """Return True if the services that it needs are available."""
@@ -124,7 +125,7 @@ class Server:
         self._service = service
         self._gate = RequestGate()
         refusal = service.refusal if isinstance(service, Dependent) else still_loading
-        self._handlers = LateHandlers(refusal)
+        self._handlers = LateHandlers(refusal, service.names)
         self.health = Health(service.names, settings.stall_seconds)
         self._following: asyncio.Task[None] | None = None
         layers: list[Layer] = []

@@ -29,7 +29,7 @@ import grpc.aio
 from specmesh.serving.errors import ServiceError, UnimplementedStatus
 from specmesh.serving.rpc.intake import Arrival, HeldMessage, Intake, check_metadata
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
-from specmesh.serving.rpc.reported_errors import Refusal, ReportingErrors
+from specmesh.serving.rpc.reported_errors import EarlyRefusal, Refusal, ReportingErrors
 from specmesh.serving.rpc.stalls import Stalls
 
 log = logging.getLogger(__name__)
@@ -107,6 +107,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if isinstance(handler, Refusal):
+            if isinstance(handler, EarlyRefusal):
+                handler = self._refusal(method.removeprefix("/"), handler.refusal)
             return handler
         if handler is not None and method.startswith(INFRASTRUCTURE):
             return await self._screened(handler, handler_call_details)
@@ -120,7 +122,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             await self._screen(handler_call_details.invocation_metadata)
         except ServiceError as error:
-            return self._refusal(method.removeprefix("/"), error)
+            refused = error  # which is unbound after this block
+            return self._refusal(method.removeprefix("/"), lambda: refused)
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
             behaviour,
@@ -140,12 +143,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 return Refusal(error)
         return handler
 
-    def _refusal(self, method: str, error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
-        """Return a handler that answers a call of any kind with ``error``, and reads nothing."""
+    def _refusal(
+        self, method: str, refusal: Callable[[], ServiceError]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return a handler that answers a call of any kind with the error that ``refusal`` returns,
+        and reads nothing."""
 
         async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
             async with self._around(ObservedRequest(method, context)):
-                raise error
+                raise refusal()
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import Any
@@ -45,6 +46,14 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
     async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
         async with ReportingErrors(ObservedRequest("", context)):
             raise self._error
+
+
+class EarlyRefusal(Refusal):
+    """The refusal of a method that exists, by a server that can't answer it yet. It gets the layers
+    of any request, within which ``refusal`` is called."""
+
+    def __init__(self, refusal: Callable[[], ServiceError]) -> None:
+        self.refusal = refusal
 
 
 class ReportingErrors(AbstractAsyncContextManager[None]):
