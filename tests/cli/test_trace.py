@@ -1,6 +1,7 @@
 """``specmesh trace``, on traces from files."""
 
 import json
+import re
 import sqlite3
 import unicodedata
 from datetime import datetime
@@ -14,8 +15,11 @@ from typer.testing import CliRunner
 
 from specmesh.cli.app import app
 from specmesh.cli.trace import tables
+from specmesh.cli.trace.drawing.waterfall import waterfall
 from specmesh.traces.formats.otlp import to_line
+from specmesh.traces.spans import spans_from
 from specmesh.traces.store.schema import default_path
+from specmesh.traces.trace import Trace
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
 SAMPLE = "5b8efff798038103d269b633813fc60c"
@@ -275,6 +279,16 @@ def test_the_last_answer_is_no_request_that_was_refused_and_no_list_of_models(re
     done = run("show", "last")
     assert done.stdout.startswith("aa")
     assert "a newer request failed (failed): specmesh trace show cc000000" in done.stderr
+
+
+@pytest.mark.parametrize("width", range(20, 120, 7))
+def test_no_time_on_the_axis_runs_into_another(width):
+    spans = list(spans_from([group("orchestrator", make_span(1, ANSWER, 0.0, 3001.0))]))
+    axis, *_ = waterfall(Trace.of(spans), width)
+    times = re.sub(" ms$", "", axis.plain).split()
+    assert times[-1] == "3001"
+    assert set(times) <= {"0", "750", "1500", "2251", "3001"}
+    assert re.search(r"\S \S", axis.plain.removesuffix(" ms")) is None
 
 
 def test_no_number_is_cut_at_80_columns(monkeypatch):

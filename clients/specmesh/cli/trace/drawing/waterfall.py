@@ -22,6 +22,8 @@ LEGEND = (
 _CRITICAL = "bold red"
 _WORK, _QUEUE, _CANCELLED, _LOST, _IDLE = "█", "░", "▒", "?", " "
 _MAX_LANES = 6
+_GAP = 2
+"""Least columns between two times on the axis."""
 _SHORT_NS = 20_000_000
 """Duration below which the axis shows fractions of milliseconds."""
 
@@ -60,14 +62,16 @@ class _Scale:
         self._length_ns = max(root.end_ns - root.start_ns, 1)
 
     def axis(self) -> str:
-        """Return the axis, with the time in milliseconds at each quarter."""
-        line = ""
+        """Return the axis, with the time in milliseconds at its end and at each quarter that is far
+        enough from the next time."""
         digits = 0 if self._length_ns >= _SHORT_NS else 2
-        for quarter in range(4):
-            at_ms = self._length_ns * quarter / 4e6
-            line = f"{line:<{self._width * quarter // 4}}{at_ms:.{digits}f}"
-        end = f"{self._length_ns / 1e6:.{digits}f} ms"
-        return f"{line:<{self._width - len(end)}}{end}"
+        line = f"{self._length_ns / 1e6:.{digits}f} ms"
+        for quarter in reversed(range(4)):
+            time = f"{self._length_ns * quarter / 4e6:.{digits}f}"
+            room = self._width - len(line) - self._width * quarter // 4
+            if len(time) + _GAP <= room:
+                line = f"{time:<{room}}{line}"
+        return f"{line:>{self._width}}"
 
     def draw(self, spans: Sequence[Span], path: Sequence[Stretch]) -> Text:
         """Draw one lane."""
