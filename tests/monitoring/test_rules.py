@@ -79,6 +79,14 @@ def test_panels_have_places_and_descriptions_of_their_own():
         assert panel["type"] == "row" or (panel["description"] and panel["targets"])
 
 
+def test_every_process_can_be_selected():
+    variables = {each["name"]: each["query"] for each in dashboard()["templating"]["list"]}
+    (asked,) = re.findall(r'__name__=~"([^"]+)"', variables["instance"])
+    # A gateway answers HTTP, all others gRPC.
+    assert set(asked.split("|")) == {"specmesh_rpc_active", "http_server_active_requests"}
+    assert set(asked.split("|")) <= exported()
+
+
 @needs_promtool
 def test_promtool_accepts_the_rules():
     promtool("check", "rules", str(MONITORING / "alerts.yaml"))
