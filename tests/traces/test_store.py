@@ -16,7 +16,7 @@ from specmesh.traces.store.reader import NoSuchTrace, StoreReader, bytes_on_disk
 from specmesh.traces.store.schema import StoreError
 from specmesh.traces.store.stored_trace import StoredTrace
 from specmesh.traces.store.writer import StoreWriter
-from specmesh.traces.summary import Outcome
+from specmesh.traces.summary import Outcome, summarise
 
 
 class Clock:
@@ -215,6 +215,24 @@ def test_a_trace_without_its_spans_is_damaged(path):
     store._connection.execute("DELETE FROM spans")
     with StoreReader(path) as reader, pytest.raises(StoreError, match="is damaged"):
         reader.spans(f"{1:032x}")
+
+
+@pytest.mark.parametrize("start_ns", [2**64 - 10**9, 2**62])
+def test_a_trace_of_the_future_is_as_new_as_its_storing(path, start_ns):
+    clock = Clock()
+    clock.now_s += 3600
+    store = writer(path, clock)
+    future = make_span(9, ANSWER)
+    future.start_time_unix_nano, future.end_time_unix_nano = start_ns, start_ns + 1
+    groups = [group("orchestrator", future)]
+    store.add(stored(groups))
+    later = make_span(1, ANSWER, start_ms=2 * 3600e3)
+    clock.now_s += 7200
+    store.add(stored([group("orchestrator", later)], answer(2)))
+    with StoreReader(path) as reader:
+        found = reader.select(Query())
+    assert ids(found) == [1, 9, 2]
+    assert found[1].start_ns == summarise(list(spans_from(groups))).start_ns
 
 
 def test_a_summary_that_cannot_be_read_is_left_out_and_counted(path):

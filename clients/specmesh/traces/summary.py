@@ -17,6 +17,10 @@ ANSWERING = "specmesh.v1.GenerationService/"
 """Prefix of the name of an orchestrator's span for a request."""
 
 
+LATEST_NS = 2**63 - 1
+"""The latest time, in nanoseconds since 1970, that SQLite and most other programs can hold."""
+
+
 class Outcome(StrEnum):
     """The outcome of a request."""
 
@@ -33,6 +37,7 @@ class TraceSummary:
     name: str
     """Name of the root."""
     start_ns: int
+    """At most ``LATEST_NS``."""
     duration_ms: float
     """Duration of the root."""
     outcome: Outcome
@@ -62,7 +67,7 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
     return TraceSummary(
         trace_id=root.trace_id,
         name=root.name,
-        start_ns=root.start_ns,
+        start_ns=min(root.start_ns, LATEST_NS),
         duration_ms=root.duration_ms,
         outcome=outcome,
         reason=_reason(root, answered) if outcome is Outcome.FAILED else "",

@@ -16,7 +16,11 @@ class Order(StrEnum):
     SLOWEST = "slowest"
 
 
-_ORDERS = {Order.NEWEST: "start_ns DESC", Order.SLOWEST: "duration_ms DESC"}
+_ORDERS = {
+    # A clock may be wrong by years, but no trace begins after it is stored.
+    Order.NEWEST: "min(start_ns, stored_s * 1e9) DESC, start_ns DESC",
+    Order.SLOWEST: "duration_ms DESC",
+}
 
 
 READABLE = f"outcome IN {tuple(each.value for each in Outcome)}"
