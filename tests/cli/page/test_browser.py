@@ -4,7 +4,7 @@ import re
 
 import pytest
 from tests.browser import PHONE, chromium, opened
-from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT, store_with
+from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT, listed, store_with
 from tests.cli.page.test_open import running
 from tests.traces.otlp import ANSWER, attribute, group, make_span
 from typer.testing import CliRunner
@@ -317,6 +317,26 @@ def test_tokens_and_their_spans_point_at_each_other(trace):
     assert trace.locator(".details h2").inner_text() == "specmesh.draft"
     assert trace.locator(".tokens .token.marked").count() == 3
     assert trace.locator(".tokens .token.recovered").inner_text() == MARKUP
+
+
+def test_a_long_answer_is_laid_out_as_far_as_it_is_in_view(browser, tmp_path):
+    commit = make_span(1 << 120, "specmesh.commit", kind=1)
+    listed(commit, "specmesh.committed.nodes", range(1, 20_001))
+    listed(commit, "specmesh.committed.kinds", ["accepted"] * 20_000)
+    long = store_with(tmp_path / "t.sqlite", [group("orchestrator", commit)])
+    with (
+        running("--no-browser", "--store", long) as (_, said),
+        opened(browser, f"{said}#/trace/last") as page,
+    ):
+        page.wait_for_selector(".tokens .token")
+        positions = page.locator(".tokens .position").all_text_contents()
+        assert positions == [str(first) for first in range(1, 20_001, 200)]
+        seen = "(tokens) => tokens.checkVisibility({ contentVisibilityAuto: true })"
+        rows = page.locator(".tokens .row > :last-child")
+        rows.first.scroll_into_view_if_needed()
+        assert [row.evaluate(seen) for row in (rows.first, rows.last)] == [True, False]
+        page.keyboard.press("j")
+        assert "500, and 19500 more" in page.locator(".details").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -11,6 +11,7 @@ const STATES = {
   lost: "missing: known only by the spans that name it as their parent",
 };
 const EDGE_PX = 12;
+const NUM_VALUES = 500;
 const NUM_CHILDREN = 8;
 
 /** Makes a box beside the pointer. */
@@ -139,8 +140,11 @@ function breakable(name) {
   return name.split(/(?<=\.)/).flatMap((part) => [part, el("wbr")]);
 }
 
+/** Returns an attribute's value; of a list, as of an answer's tokens, its beginning: tens of
+ * thousands of values would hold up the browser for seconds. */
 function shown(value) {
-  return Array.isArray(value)
-    ? value.map((each) => JSON.stringify(each)).join(", ")
-    : String(value);
+  if (!Array.isArray(value)) return String(value);
+  const more = value.length > NUM_VALUES ? `, and ${value.length - NUM_VALUES} more` : "";
+  const first = value.slice(0, NUM_VALUES).map((each) => JSON.stringify(each));
+  return `${first.join(", ")}${more}`;
 }

@@ -16,6 +16,9 @@ const FATES = {
   unused: ["–", "drafted beyond the end of the answer"],
 };
 
+/** Most tokens of a row: the browser lays out only the rows that are in view. */
+const ROW_TOKENS = 200;
+
 /** Makes the section; null if the trace has no token numbers. `on`: {hover(spans, lines, event),
  * select(span)}. */
 export function tokens(model, on) {
@@ -28,7 +31,9 @@ export function tokens(model, on) {
     onpointerleave: () => on.hover([], null),
     onclick: click,
   });
-  for (const row of rowsOf(told)) tree.append(drawn(row, byNumber));
+  for (const row of rowsOf(told)) {
+    for (const piece of pieces(row)) tree.append(drawn(piece, byNumber));
+  }
   const { counts } = told;
   const legend = Object.entries(FATES)
     .filter(([fate]) => counts[fate])
@@ -143,7 +148,15 @@ function chains(below, number) {
   return found;
 }
 
-function drawn({ first, tokens: row }, byNumber) {
+/** Yields a row in pieces of at most ROW_TOKENS. */
+function* pieces({ first, tokens: row }) {
+  for (let from = 0; from < row.length; from += ROW_TOKENS) {
+    const start = first == null ? (from ? "" : "└") : first + from;
+    yield { isBranch: first == null, start, tokens: row.slice(from, from + ROW_TOKENS) };
+  }
+}
+
+function drawn({ isBranch, start, tokens: row }, byNumber) {
   const elements = row.map((token) => {
     const [sign] = FATES[token.fate];
     const text = token.text == null ? sign : visible(token.text);
@@ -151,8 +164,8 @@ function drawn({ first, tokens: row }, byNumber) {
     byNumber.set(token.number, { token, element });
     return element;
   });
-  const start = el("span", { class: "position" }, first ?? "└");
-  return el("div", { class: first == null ? "branch" : "row" }, start, el("span", {}, elements));
+  const position = el("span", { class: "position" }, start);
+  return el("div", { class: isBranch ? "branch" : "row" }, position, el("span", {}, elements));
 }
 
 function visible(text) {
