@@ -114,6 +114,16 @@ def test_brushing_over_the_histogram_lists_these_durations(browser, url):
         assert page.locator(ROWS).count() == 3
 
 
+def test_a_trace_that_ends_before_it_begins_is_listed(browser, tmp_path):
+    traces = [
+        [group("orchestrator", make_span(number << 120, ANSWER, 0.0, duration_ms))]
+        for number, duration_ms in ((1, -50.0), (2, 0.0), (3, 50.0))
+    ]
+    store = store_with(tmp_path / "t.sqlite", *traces)
+    with running("--no-browser", "--store", store) as (_, said), opened(browser, said) as page:
+        wait_for_rows(page, 3)
+
+
 def test_keys_lead_to_a_trace_and_back(browser, url):
     with opened(browser, url) as page:
         page.wait_for_selector(ROWS)

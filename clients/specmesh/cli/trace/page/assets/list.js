@@ -65,8 +65,9 @@ export function list(parameters, rename) {
 
   function narrowed() {
     let shown = 0;
+    // Clocks that are wrong make durations negative, which no stretch of the axis has.
+    const [from, to] = state.brushed ?? [-Infinity, Infinity];
     state.traces.forEach((trace, number) => {
-      const [from, to] = state.brushed ?? [0, Infinity];
       const within = trace.duration_ms >= from && trace.duration_ms <= to;
       state.rows[number].hidden = !within;
       shown += within;
