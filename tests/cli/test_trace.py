@@ -281,6 +281,18 @@ def test_the_last_answer_is_no_request_that_was_refused_and_no_list_of_models(re
     assert "a newer request failed (failed): specmesh trace show cc000000" in done.stderr
 
 
+def test_a_long_name_is_cut_in_the_list(tmp_path):
+    long = make_span(
+        0xEE << 120, ANSWER, specmesh__strategy="s" * 3000, specmesh__reason="r" * 3000
+    )
+    long.status.code = Status.STATUS_CODE_ERROR
+    file = tmp_path / "long.jsonl"
+    file.write_text(f"{to_line([group('orchestrator', long)])}\n")
+    said("import", file)
+    (line,) = [line for line in said("list").splitlines() if line.startswith("ee")]
+    assert f"{'s' * 29}…  failed {'r' * 22}…" in line
+
+
 @pytest.mark.parametrize("width", range(20, 120, 7))
 def test_no_time_on_the_axis_runs_into_another(width):
     spans = list(spans_from([group("orchestrator", make_span(1, ANSWER, 0.0, 3001.0))]))

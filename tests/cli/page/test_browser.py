@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from tests.browser import PHONE, chromium, opened
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from tests.browser import DESK, PHONE, chromium, opened
 from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT, listed, store_with
 from tests.cli.page.test_open import running
 from tests.traces.otlp import ANSWER, attribute, group, make_span
@@ -371,6 +372,27 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser, url, where):
     with opened(browser, url + where, viewport=PHONE, has_touch=True, is_mobile=True) as page:
         page.wait_for_selector(".lanes canvas, table.traces tbody tr")
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK])
+def test_long_words_do_not_widen_the_page(browser, tmp_path, viewport):
+    word = "w" * 3000
+    root = make_span(1 << 120, f"{word}/{word}", 0, 10, specmesh__strategy=word, error__type=word)
+    attribute(root, "gen_ai.response.model", word)
+    root.status.code, root.status.message = Status.STATUS_CODE_ERROR, word
+    store = store_with(tmp_path / "t.sqlite", [group(word, root)])
+    with (
+        running("--no-browser", "--store", store) as (_, said),
+        opened(browser, said, viewport=viewport) as page,
+    ):
+        page.wait_for_selector(ROWS)
+        width = "document.documentElement.scrollWidth"
+        assert page.evaluate(width) == viewport["width"]
+        assert page.locator(".traces .request").get_attribute("title") == word
+        page.locator(ROWS).locator("a").click()
+        page.wait_for_selector(".lanes canvas")
+        assert page.evaluate(width) == viewport["width"]
+        assert page.locator(".heading h1").bounding_box()["width"] < viewport["width"]
 
 
 def test_two_fingers_zoom(browser, url):

@@ -21,6 +21,8 @@ from specmesh.traces.summary import Outcome, TraceSummary
 
 _STYLES = {Outcome.OK: "", Outcome.CANCELLED: "yellow", Outcome.FAILED: "red"}
 _ID_LETTERS = 8
+_CELL_WIDTH = 30
+"""Most columns of a text, which all reasons of failures fit into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +100,8 @@ def _table(found: Sequence[TraceSummary]) -> Table:
         table.add_row(
             each.trace_id[:_ID_LETTERS],
             _began_briefly(each),
-            Text(each.strategy or each.name.rpartition("/")[2]),
-            _outcome(each),
+            _cut(Text(each.strategy or each.name.rpartition("/")[2])),
+            _cut(_outcome(each)),
             f"{each.duration_ms:.1f}",
             "" if each.num_tokens is None else str(each.num_tokens),
             percent(each.acceptance),
@@ -112,6 +114,12 @@ def _began_briefly(summary: TraceSummary) -> str:
     """Return the time when the trace began, without today's date or the current year."""
     moment, now = began(summary), datetime.now().astimezone()
     return moment.removeprefix(f"{now:%Y-%m-%d} ").removeprefix(f"{now.year}-")
+
+
+def _cut(cell: Text) -> Text:
+    """Return ``cell`` without its end, if it is long: other programs may have written anything."""
+    cell.truncate(_CELL_WIDTH, overflow="ellipsis")
+    return cell
 
 
 def _outcome(summary: TraceSummary) -> Text:

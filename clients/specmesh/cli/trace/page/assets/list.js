@@ -149,6 +149,8 @@ function row(trace, longest) {
   const share = Math.max(trace.duration_ms / longest, 0.004);
   const bar = el("span", { class: `took ${trace.outcome}` });
   bar.style.width = `${share * 100}%`;
+  const request = trace.strategy || shortName(trace.name);
+  const outcome = [trace.outcome, trace.reason].filter(Boolean).join(" ");
   const href = hashOf({ view: "trace", id: trace.trace_id });
   return el(
     "tr",
@@ -164,11 +166,11 @@ function row(trace, longest) {
       el("a", { href }, moment(trace.start_ns)),
       el("code", {}, trace.trace_id.slice(0, 8)),
     ),
-    el("td", { class: "request" }, trace.strategy || shortName(trace.name)),
+    el("td", { class: "request", title: request }, request),
     el(
       "td",
-      { class: "outcome" },
-      [trace.outcome, trace.reason].filter(Boolean).join(" "),
+      { class: "outcome", title: outcome },
+      outcome,
       trace.num_missing ? el("b", { class: "lost" }, ` incomplete: ${trace.num_missing}`) : null,
     ),
     el("td", { class: "number ms" }, bar, el("span", {}, `${grouped(trace.duration_ms)} ms`)),

@@ -95,7 +95,11 @@ export function panel(title, headings, rows, caption) {
   const cell = (row) => (value, column) =>
     el(
       column ? "td" : "th",
-      { scope: column ? null : "row", class: isNumber(row, column) ? "number" : null },
+      {
+        scope: column ? null : "row",
+        class: isNumber(row, column) ? "number" : null,
+        title: typeof value === "string" ? value : null,
+      },
       value,
     );
   const kind = (column) => (rows[0] && isNumber(rows[0], column) ? "number" : null);
