@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from redis.asyncio import Redis
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     Answer,
@@ -27,6 +28,7 @@ from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator.answers import session_log
 from specmesh.serving.errors import error_info
+from specmesh.serving.store import patience
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -93,6 +95,33 @@ async def test_a_named_start_does_not_wait_for_redis_that_hangs(
         answer = await collect(stub.Generate(named))
     assert answer.tokens == alone(request().sampling)
     assert not answer.started.resumable
+
+
+async def test_a_named_start_that_redis_runs_late_is_the_session_of_its_answer(
+    connect, serve, store_on, start_redis, monkeypatch
+):
+    redis, verifier = start_redis(), Verifier()
+    stubs = [
+        await serve(await connect([verifier]), store_on(redis.url, timeout_s=10)) for _ in range(2)
+    ]
+    asked = {"speculation": {"strategy": "autoregressive"}, "sampling": REJECTION}
+    named = request(request_id="start", **asked)
+    await collect(stubs[0].Generate(request(**asked)))  # so that it is connected
+    redis.pause()
+    turnstile = Turnstile()
+    verifier.always = turnstile
+    first = Reader(stubs[0].Generate(named), turnstile)
+    assert not (await first.next_chunk()).resumable
+    for bound in ("SHORTEST_S", "LONGEST_S"):  # the other orchestrator is to be told for sure
+        monkeypatch.setattr(patience, bound, 10.0)
+    redis.resume()
+    await first.until_resumable(resumable=True)
+    turnstile.turn(10 * NUM_TOKENS)
+    again = await collect(stubs[1].Generate(named), num_chunks=1)
+    session_id = first.answer.started.session_id
+    assert (again.started.session_id, again.started.epoch) == (session_id, 2)
+    async with Redis.from_url(redis.url) as stored:
+        assert len(await stored.keys("*:session")) == 2
 
 
 @pytest.mark.parametrize("harm", ["kill", "pause"])

@@ -111,8 +111,8 @@ class Answers:
         metrics: RequestMetrics,
     ) -> Answer:
         """Return the answer that an earlier request with this id began, or else ``new``, whose
-        session is then that of ``claim``. While the store is unreachable, or if its session is
-        damaged, return ``new`` as if it had no id."""
+        session is then that of ``claim``. If that session is damaged, or the store fails to hand
+        it over, return ``new`` as if it had no id."""
         with suppress(StoreUnavailable, SessionDamaged):
             while not await new.begin(claim):
                 # A client that never received the start can't know the session's epoch.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from random import Random
 
@@ -88,21 +88,23 @@ class SessionLog:
         return self.resumable and is_finished and not self._touch_is_due
 
     async def begin(self, claim: Claim) -> bool:
-        """Store the session under ``claim`` and return whether that was free. Raises
-        ``SessionIdTaken``, or ``StoreUnavailable`` if the store exceeds its patience; then nothing
-        has changed."""
+        """Store the session under ``claim`` and return True; if one is stored there, return False
+        and change nothing. Raises ``SessionIdTaken``.
+
+        A store that fails or exceeds its patience may have begun the session, or do so later. The
+        answer therefore goes on under ``claim``: its first write changes nothing if the session is
+        stored, stores it if not, and ends the answer if another stream has it.
+        """
         store = self._store
         assert store is not None
-        session = replace(self.session, claim=claim)
-        try:
+        session, num_stored = replace(self.session, claim=claim), None
+        with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(store.patience.seconds):
-                begun = await store.begin(session, self._writer, self._everything())
-        except TimeoutError as error:
-            raise StoreUnavailable(f"no answer within {store.patience.seconds:g} s") from error
-        if begun:
-            self.session = session
-            self._num_stored = len(self._token_ids)
-        return begun
+                if not await store.begin(session, self._writer, self._everything()):
+                    return False
+                num_stored = len(self._token_ids)
+        self.session, self._num_stored = session, num_stored
+        return True
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
