@@ -16,6 +16,7 @@ from tests.serving.acl import as_documented
 
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
+    CANCELLED,
     Claim,
     Generated,
     SessionStart,
@@ -222,6 +223,27 @@ async def test_redis_without_memory_is_unavailable_and_writes_nothing(
         await redis.config_set("maxmemory", 0)
     assert await store.read_prefix("s", 10) == (1, 2)
     await store.append("s", FIRST, first_index=0, token_ids=[3])
+
+
+async def test_redis_without_memory_begins_no_session_and_ends_those_it_has(
+    store: SessionStore, server: RedisServer
+) -> None:
+    cancelled, another = (replace(SESSION, claim=replace(CLAIM, session_id=n)) for n in "ca")
+    await store.put(cancelled, FIRST, NOTHING)
+    async with Redis.from_url(server.url) as redis:
+        keys = await redis.keys()
+        await redis.config_set("maxmemory", 1)
+        for write in (store.begin, store.put):
+            async with expect_unavailable():
+                await write(another, FIRST, NOTHING)
+        async with expect_unavailable():  # whose session is at an earlier epoch
+            await store.put(SESSION, SECOND, Generated((3,)))
+        assert sorted(await redis.keys()) == sorted(keys)
+    await store.finish("s", FIRST, 0, "END_OF_TEXT")
+    await store.cancel(cancelled.claim)
+    ends = [await store.read(each.claim) for each in (SESSION, cancelled)]
+    assert [(each.epoch, each.ended) for each in ends] == [(1, "END_OF_TEXT"), (1, CANCELLED)]
+    assert all(each.expires_in_s <= 60 for each in ends)
 
 
 async def test_owner_restores_commits_that_redis_lost(

@@ -13,6 +13,9 @@
 -- resumes from the tokens that it has. {'not_found', WHAT} and {'ok', 1, WHAT} name the damage.
 --
 -- Transitions may run in any order, and long after their callers gave up.
+--
+-- A Redis without memory refuses only a script's first write, if that one may need memory. Whatever
+-- makes a session larger therefore begins with such a write, and what ends one with another.
 
 local session, tokens = KEYS[1], KEYS[2]
 local transition, ttl_s = ARGV[1], ARGV[2]
@@ -108,12 +111,12 @@ local function ahead_of(epoch, writer)
 end
 
 local function write(epoch, writer, secret, model, request, num_prompt_tokens, all)
+  redis.call('SET', tokens, all)
   redis.call('DEL', session)
   redis.call('HSET', session, 'epoch', epoch, 'writer', writer, 'secret', secret,
     'model', model, 'request', request, 'num_prompt_tokens', num_prompt_tokens,
     'turn', turn_of(epoch, writer),
     'seal', seal_of(secret, model, request, num_prompt_tokens, all))
-  redis.call('SET', tokens, all)
   keep_alive()
 end
 
@@ -175,8 +178,8 @@ local function finish(num_generated, why)
   if redis.call('STRLEN', tokens) ~= num_bytes then
     return {'conflict', 'these are not all of its tokens'}
   end
-  redis.call('HSET', session, 'ended', why)
   keep_alive()
+  redis.call('HSET', session, 'ended', why)
   return {'ok'}
 end
 
@@ -216,8 +219,8 @@ end
 
 local function cancel()
   if not stored.ended then
-    redis.call('HSET', session, 'ended', CANCELLED)
     keep_alive()
+    redis.call('HSET', session, 'ended', CANCELLED)
   end
   return {'ok'}
 end
