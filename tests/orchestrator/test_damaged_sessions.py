@@ -71,6 +71,7 @@ DAMAGES: dict[str, Damage] = {
     "request is empty": lambda it: it.set(request=b""),
     "request is another's": lambda it: it.set(request=request().SerializeToString()),
     "model is another": lambda it: it.set(model="other"),
+    "model is no text": lambda it: it.set(model=b"\xff"),
     "prompt has a token that there isn't": lambda it: it.write(2, VOCAB_SIZE),
     "prompt has another token": lambda it: it.write(2, PROMPT_IDS[2] ^ 1),
     "prompt is longer": lambda it: it.set(num_prompt_tokens=len(PROMPT_IDS) + 1),
@@ -238,6 +239,7 @@ BEFORE_SEALS = {
     name: DAMAGES[name]
     for name in (
         "request is no message",
+        "model is no text",
         "prompt has a token that there isn't",
         "prompt has another token",
         "epoch is no epoch",
@@ -264,6 +266,7 @@ LOOKED_AT = {
     **DAMAGES,
     **OF_THE_ANSWER,
     "end is none that is known": lambda it: it.set(ended="BORED"),
+    "end is no text": lambda it: it.set(ended=b"\xff"),
 }
 
 
@@ -292,6 +295,21 @@ async def test_a_damaged_session_is_not_found_or_told_as_far_as_it_is_known(stub
         for key, held in zip((stored.session, stored.tokens), whole, strict=True):
             await redis.restore(key, 0, held, replace=True)
     assert await looked_at(second, begun) is grpc.StatusCode.OK
+
+
+async def test_an_end_that_is_no_text_costs_the_session_and_not_the_answer(
+    stubs, redis, caplog, request
+):
+    first, second = stubs
+    named = pb.GenerateRequest()
+    named.CopyFrom(COUPLED)
+    named.request_id = request.node.nodeid[-128:]
+    begun = await dropped(first, named)
+    await (await stored_of(redis, begun)).set(ended=b"\xff")
+    assert await refusal(second.Resume(resuming(begun))) == NOT_FOUND
+    assert damages_told(caplog) == 1
+    again = await collect(second.Generate(named))
+    assert again.tokens == alone(COUPLED.sampling)
 
 
 async def test_a_session_without_a_seal_is_carried_on(stubs, redis):

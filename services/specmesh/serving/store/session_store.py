@@ -37,6 +37,7 @@ from specmesh.serving.store.stored_session import (
     TOKEN_BYTES,
     Claim,
     Generated,
+    SessionDamaged,
     SessionIdTaken,
     SessionNotFound,
     SessionStart,
@@ -180,14 +181,20 @@ class SessionStore(RedisStore):
         await self._run(claim.session_id, "cancel", self._finished_ttl_s, _proof(claim))
 
     async def read(self, claim: Claim) -> StoredSession:
-        """Return the session, without extending its life. Raises SessionNotFound."""
+        """Return the session, without extending its life. Raises SessionNotFound and
+        SessionDamaged."""
         epoch, model, request, ended, ttl_ms, num_prompt_tokens, tokens = await self._run(
             claim.session_id, "read", self._ttl_s, _proof(claim)
         )
+        try:
+            model, ended = model.decode(), ended.decode()
+        except UnicodeDecodeError as error:
+            damaged(claim.session_id, "its model or its end")
+            raise SessionDamaged(f"session {claim.session_id!r} is damaged") from error
         prompt_bytes = num_prompt_tokens * TOKEN_BYTES
-        session = SessionStart(claim, model.decode(), request, unpack(tokens[:prompt_bytes]))
+        session = SessionStart(claim, model, request, unpack(tokens[:prompt_bytes]))
         generated = read_generated(tokens[prompt_bytes:])
-        return StoredSession(session, epoch, generated, ended.decode(), ttl_ms / 1e3)
+        return StoredSession(session, epoch, generated, ended, ttl_ms / 1e3)
 
     async def take(
         self,
