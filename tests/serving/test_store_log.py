@@ -216,6 +216,7 @@ def test_a_refusal_is_told_again_once_it_worked_in_between(caplog: pytest.LogCap
         (ResponseError("unknown command `CONFIG`, with args beginning with:"), "config"),
         (AuthenticationError("Authentication required."), "auth"),
         (ResponseError("NOAUTH Authentication required."), ""),
+        (ResponseError("Protocol error: unauthenticated multibulk length"), "auth"),
     ],
 )
 def test_servers_of_all_versions_are_understood(error: ResponseError, command: str | None):

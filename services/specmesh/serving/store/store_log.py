@@ -15,8 +15,12 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 10.0
 """The shortest interval between log lines about a store that comes and goes."""
+_UNAUTHENTICATED = "unauthenticated"
+"""What a server that wants a password says to a command too large for it to read before."""
 _REFUSED = re.compile(
-    r"NOPERM|NOAUTH|WRONGPASS|no permissions|can't run this command|unknown command", re.IGNORECASE
+    r"NOPERM|NOAUTH|WRONGPASS|no permissions|can't run this command|unknown command"
+    rf"|{_UNAUTHENTICATED}",
+    re.IGNORECASE,
 )
 """Matches the ways in which servers of all versions refuse a user or a command, even within a
 script."""
@@ -90,7 +94,7 @@ def is_refusal(error: Exception) -> bool:
 
 def command_in(error: Exception) -> str:
     """Return the command that a server's error refuses, in lower case; empty if it names none."""
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError) or _UNAUTHENTICATED in str(error):
         return "auth"
     found = _COMMAND.search(str(error))
     return "" if found is None else (found[1] or found[2]).lower()
