@@ -35,17 +35,20 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
         one.connection_class = _packing(one.connection_class)
         return Redis.from_pool(one)
     found = SentinelUrl.parse(url)
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        found.addresses,
-        sentinel_kwargs={
+    sentinel = Sentinel([])  # type: ignore[no-untyped-call]
+    sentinel.sentinels = [
+        _OneSentinel(
+            host=host,
+            port=port,
+            ssl=found.tls,
+            username=found.sentinel_username,
+            password=found.sentinel_password,
+            socket_timeout=SENTINEL_TIMEOUT_S,
+            socket_connect_timeout=SENTINEL_TIMEOUT_S,
             **settings,
-            "ssl": found.tls,
-            "username": found.sentinel_username,
-            "password": found.sentinel_password,
-            "socket_timeout": SENTINEL_TIMEOUT_S,
-            "socket_connect_timeout": SENTINEL_TIMEOUT_S,
-        },
-    )
+        )
+        for host, port in found.addresses
+    ]
     pool = _PrimaryPool(  # type: ignore[no-untyped-call]
         found.service,
         sentinel,
@@ -58,6 +61,14 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
     )
     pool.connection_class = _packing(pool.connection_class)
     return Redis.from_pool(pool)
+
+
+class _OneSentinel(Redis):
+    """A client of one Sentinel. Errors about the primary have the ``repr`` of each that failed."""
+
+    def __repr__(self) -> str:
+        where = self.connection_pool.connection_kwargs
+        return f"{where['host']}:{where['port']}"
 
 
 class _Packing:
