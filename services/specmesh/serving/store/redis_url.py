@@ -82,7 +82,8 @@ def address_of(url: str) -> str:
     if parts.scheme == "unix":
         return unquote(parts.path)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{host or 'localhost'}:{parts.port or REDIS_PORT}{parts.path.rstrip('/')}"
+    database = dict(parse_qsl(parts.query)).get("db") or parts.path.strip("/")
+    return f"{host or 'localhost'}:{parts.port or REDIS_PORT}" + (database and f"/{database}")
 
 
 def is_tls(url: str) -> bool:
@@ -126,6 +127,8 @@ def _check_one_server(url: str) -> None:
     for each in (database, given.get("db", "")):
         if not re.fullmatch(r"\d*", each, re.ASCII):
             raise ValueError(f"the database must be a number; {_NOT_ENCODED}")
+    if database and int(given.get("db") or database) != int(database):
+        raise ValueError("the database of the path is another than that of the parameter db")
 
 
 def _address(text: str) -> tuple[str, int]:
