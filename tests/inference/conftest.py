@@ -14,6 +14,7 @@ import torch
 from tests.devices import device
 from tests.inference.rounding import assert_rounded
 from tests.servers import running_server
+from tests.serving.conftest import start_redis
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import (
@@ -37,6 +38,8 @@ from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.mesh.v1alpha1 import drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
+
+__all__ = ["start_redis"]
 
 VOCAB_SIZE = 60  # below MAX_CANDIDATES, so that draft distributions are whole
 CONTEXT_TOKENS = 128

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import grpc
@@ -23,6 +24,7 @@ from specmesh.inference.model import Cancellation
 from specmesh.inference.models.simulated.empty import EmptyModel
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
+from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import (
     model_service_pb2,
     model_service_pb2_grpc,
@@ -31,7 +33,7 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2_grpc,
 )
 from specmesh.serving.codec.wire import write_sampling, write_tree
-from specmesh.serving.errors import error_info
+from specmesh.serving.errors import FailedPreconditionStatus, error_info
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import Claim, Generated, SessionStart, Writer
 from specmesh.v1 import model_pb2
@@ -279,6 +281,24 @@ async def test_store_that_is_away_is_no_help_and_no_harm(load, serve, tmp_path):
         message = request(by_base(session_id="session"), EMPTY, {}, COUPLED)
         assert error_info(await refusal(channel, message)).reason == "PREFIX_UNKNOWN"
         await ask(channel, request(whole(), EMPTY, {}, COUPLED))
+
+
+async def test_store_that_hangs_holds_up_no_call_and_helps_again_once_it_goes_on(start_redis):
+    redis = start_redis()
+    store = SessionStore.from_url(redis.url, timeout_s=60)
+    await store.put(stored_session(PREFIX[:20]), WRITER, Generated(tuple(PREFIX[20:36])))
+    prefixes, message = PrefixResolver(EmptyModel(), store), by_base(session_id="session")
+    redis.pause()
+    async with asyncio.timeout(20):
+        with pytest.raises(FailedPreconditionStatus, match="knows no prefix"):
+            await prefixes.resolve(message)
+        redis.resume()
+        found = None
+        while found is None:
+            with suppress(FailedPreconditionStatus):
+                found = await prefixes.resolve(message)
+    assert len(found) == len(PREFIX)
+    await store.aclose()
 
 
 async def test_model_that_computes_nothing_answers_too(serve):

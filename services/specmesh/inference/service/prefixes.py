@@ -27,6 +27,7 @@ class PrefixResolver:
     def __init__(self, model: LanguageModel, store: SessionStore | None) -> None:
         self._model = model
         self._store = store
+        self._reads: set[asyncio.Task[tuple[int, ...]]] = set()
 
     async def resolve(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
         """Return all tokens of ``prefix``, at least one.
@@ -62,18 +63,30 @@ class PrefixResolver:
         """Read the base from the store."""
         length = prefix.base_length
         if self._store is not None and prefix.session_id:
-            try:
-                tokens = await self._store.read_prefix(prefix.session_id, length)
-            except SessionError as error:
-                log.info("prefix not in the store", extra={"reason": type(error).__name__})
-            else:
-                chain = PrefixChain(salt=prefix.salt)
-                await _append(chain, tokens)
-                if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
-                    return chain
+            chain = PrefixChain(salt=prefix.salt)
+            await _append(chain, await self._stored(self._store, prefix.session_id, length))
+            if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
+                return chain
         raise FailedPreconditionStatus(
             "PREFIX_UNKNOWN", f"this replica knows no prefix of {length} tokens with that digest"
         )
+
+    async def _stored(self, store: SessionStore, session_id: str, length: int) -> tuple[int, ...]:
+        """Return what the store has of the session's first ``length`` tokens; nothing if that takes
+        longer than its patience. The read then goes on, since its end tells how the store fares."""
+        read = asyncio.create_task(_read_prefix(store, session_id, length))
+        self._reads.add(read)
+        read.add_done_callback(self._reads.discard)
+        await asyncio.wait({read}, timeout=store.patience.seconds)
+        return read.result() if read.done() else ()
+
+
+async def _read_prefix(store: SessionStore, session_id: str, length: int) -> tuple[int, ...]:
+    try:
+        return await store.read_prefix(session_id, length)
+    except SessionError as error:
+        log.info("prefix not in the store", extra={"reason": type(error).__name__})
+        return ()
 
 
 async def _append(chain: PrefixChain, token_ids: Sequence[int]) -> None:
