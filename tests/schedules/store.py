@@ -200,6 +200,7 @@ class Client:
     def __init__(self, server: Redis, who: Callable[[], Any]) -> None:
         self._server = server
         self._who = who
+        self.connection_pool = NoConnections()
 
     def register_script(self, script: str) -> Script:
         """See ``redis.asyncio.Redis``."""
@@ -228,6 +229,16 @@ class Client:
 
     async def aclose(self) -> None:
         """See ``redis.asyncio.Redis``."""
+
+
+class NoConnections:
+    """What stands in for the pool of a client whose commands need no connection."""
+
+    async def get_connection(self) -> None:
+        """See ``redis.asyncio.BlockingConnectionPool``."""
+
+    async def release(self, connection: None) -> None:
+        """See ``redis.asyncio.BlockingConnectionPool``."""
 
 
 class Script:

@@ -81,6 +81,31 @@ async def losing_first_answer_to(command: bytes, server: RedisServer) -> AsyncIt
         yield f"redis://{host}:{port}"
 
 
+@asynccontextmanager
+async def far_away(server: RedisServer) -> AsyncIterator[str]:
+    """Give the address of a proxy where connecting takes longer than a command may."""
+
+    async def pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first_s: float
+    ) -> None:
+        try:
+            while data := await reader.read(65536):
+                await asyncio.sleep(first_s)
+                first_s = 0.0
+                writer.write(data)
+        finally:
+            writer.close()
+
+    async def serve(client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        server_in, server_out = await asyncio.open_connection("127.0.0.1", server.port)
+        there, back = pump(client_in, server_out, 0.0), pump(server_in, client_out, 2 * TIMEOUT_S)
+        await asyncio.gather(there, back)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
+        host, port = proxy.sockets[0].getsockname()
+        yield f"redis://{host}:{port}"
+
+
 async def answers(store: SessionStore) -> bool:
     try:
         await store.ping()
@@ -137,6 +162,19 @@ async def test_hanging_redis_is_unavailable_within_the_deadline(
         await store.append("s", FIRST, first_index=0, token_ids=[3])
     async with expect_unavailable():  # on a new one, which the kernel still accepts
         await store.append("s", FIRST, first_index=0, token_ids=[3])
+
+
+async def test_redis_that_is_far_away_is_reached_although_a_command_may_not_take_so_long(
+    server: RedisServer,
+) -> None:
+    async with far_away(server) as url:
+        store = SessionStore.from_url(as_documented(url), timeout_s=TIMEOUT_S)
+        async with expect_unavailable():
+            await store.ping()
+        async with asyncio.timeout(10):
+            while not await answers(store):
+                pass
+        await store.aclose()
 
 
 async def test_many_calls_to_a_hanging_redis_fail_together(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ from specmesh.serving.store.patience import StorePatience
 from specmesh.serving.store.redis_durability import CONFIG_NAMES, Finding, judge
 from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
 from specmesh.serving.store.stored_session import StoreUnavailable
+
+CONNECT_TIMEOUT_S = 3.0
+"""The timeout for connecting, which takes up to five round trips: TCP, TLS, user and database."""
 
 _duration = STORE_DURATION.instrument()
 
@@ -45,6 +49,7 @@ class RedisStore:
         self._log = StoreLog(address)
         self._timeout_s = timeout_s
         self._prefix = prefix
+        self._connecting: asyncio.Task[None] | None = None
         self.patience = StorePatience()
         """The time that is worth waiting for the store."""
 
@@ -60,6 +65,9 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Close all connections."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
         await self._client.aclose()
 
     async def ping(self) -> None:
@@ -98,6 +106,7 @@ class RedisStore:
             for operation in operations:
                 self._failed(operation, now() - began, "timeout")
                 self._log.failed(operation, reason, now())
+            await self._connect_ahead()
             raise StoreUnavailable(reason) from error
         except (RedisError, OSError) as error:
             for operation in operations:
@@ -110,6 +119,13 @@ class RedisStore:
                 self._log.answered(operation)
             _durations(operation).record(now() - began)
         return answer
+
+    async def _connect_ahead(self) -> None:
+        """Begin to open a connection for later commands. Each command that times out loses its own,
+        so a Redis that is far away would never be reached within one command's timeout."""
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(_connect(self._client))
+            await asyncio.sleep(0)  # it takes the lost one from the pool before any command does
 
     async def _broke(self, operation: str, error: Exception, seconds: float) -> None:
         """Record that an operation failed or was refused, and log it."""
@@ -126,6 +142,15 @@ class RedisStore:
     def _failed(self, operation: str, seconds: float, error_type: str) -> None:
         self.patience.failed()
         _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
+
+
+async def _connect(client: Redis) -> None:
+    """Have a connection in the client's pool if that is possible within ``CONNECT_TIMEOUT_S``."""
+    pool = client.connection_pool
+    with suppress(RedisError, OSError):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+            await pool.release(connection)
 
 
 def _has_failure(answer: object) -> bool:
