@@ -132,3 +132,10 @@ def test_a_file_that_holds_something_else_is_refused_by_its_option(option, tmp_p
     result = invoke("models", "-t", "127.0.0.1:1", option, str(file))
     assert result.exit_code == 2
     assert option in result.stderr
+
+
+def test_a_key_that_does_not_fit_is_refused_by_its_option(certs):
+    cert, key = certs["mesh"] / "orchestrator.pem", certs["other"] / "orchestrator-key.pem"
+    result = invoke("models", "--tls-cert", str(cert), "--tls-key", str(key))
+    assert result.exit_code == 2
+    assert "--tls-key: must hold the certificate's key" in result.stderr

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from specmesh.cli.diagnosis import check_files
 from specmesh.client import Tls, TokenFile
 from specmesh.client.connections.addresses import with_port
 from specmesh.client.connections.credentials import is_loopback
+from specmesh.client.connections.pems import UnusablePem
 
 
 def _with_ports(targets: Sequence[str]) -> list[str]:
@@ -34,6 +34,12 @@ Targets = Annotated[
     ),
 ]
 _PANEL = "Authentication"
+_OPTIONS = {
+    "root_certificates": "--tls-ca",
+    "certificate_chain": "--tls-cert",
+    "private_key": "--tls-key",
+}
+"""The options by the fields of ``Tls`` that they fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +95,13 @@ class Credentials:
         if ca or cert:
             tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
             try:
-                check_files(tls)
+                tls.pems()
+            except UnusablePem as error:
+                raise typer.BadParameter(error.why, param_hint=_OPTIONS[error.field]) from None
             except OSError as error:
-                raise typer.BadParameter(
-                    f"cannot read a certificate or key: {error}",
-                    param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
-                ) from None
+                why = f"cannot read a certificate or key: {error}"
+                hint = "--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key"
+                raise typer.BadParameter(why, param_hint=hint) from None
         token = _token(self.token_file)
         if token and tls is None and not all(map(is_loopback, targets)):
             raise typer.BadParameter("a token is not sent in clear text: pass --tls-ca as well")

@@ -112,11 +112,6 @@ async def _connection(
         writer.transport.abort()
 
 
-def check_files(tls: Tls) -> None:
-    """Raise OSError (ssl.SSLError is one) if a file does not hold a certificate or key."""
-    _context(tls)
-
-
 def _context(tls: Tls) -> ssl.SSLContext:
     roots, chain, key = tls.root_certificates, tls.certificate_chain, tls.private_key
     context = ssl.create_default_context(cafile=str(roots) if isinstance(roots, Path) else None)

@@ -15,6 +15,7 @@ import grpc
 from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.connections.metadata import MetadataSource, caller_metadata
+from specmesh.client.connections.pems import PemTexts
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
 from specmesh.client.connections.timeouts import LONGEST_S
 from specmesh.client.errors import Cancelled, SpecmeshError
@@ -78,7 +79,7 @@ class Endpoint:
         self._refusals = Refusals(Random())  # noqa: S311 - jitter need not be unguessable
         self._channel: grpc.aio.Channel | None = None
         self._bears_pings = True
-        self._version: tuple[object, ...] = ()
+        self._opened_with: tuple[bool, PemTexts | None] | None = None
         self._draining: set[asyncio.Task[None]] = set()
         self.readers: WeakSet[OpenCallReader] = WeakSet()
         """The readers of open calls; each opens another call when its own is cancelled."""
@@ -91,12 +92,12 @@ class Endpoint:
 
     @property
     def generation(self) -> GenerationServiceAsyncStub:
-        """A stub of its GenerationService. Raises OSError if a certificate can't be read."""
+        """A stub of its GenerationService. Raises as ``Tls.pems`` does."""
         return GenerationServiceStub(self._open())
 
     @property
     def tokenizer(self) -> TokenizerServiceAsyncStub:
-        """A stub of its TokenizerService. Raises OSError if a certificate can't be read."""
+        """A stub of its TokenizerService. Raises as ``Tls.pems`` does."""
         return TokenizerServiceStub(self._open())
 
     async def metadata(self) -> CallerMetadata:
@@ -166,32 +167,20 @@ class Endpoint:
             await channel.close()
 
     def _open(self) -> grpc.aio.Channel:
+        """Return the channel, a new one if certificates or settings have changed."""
         if self.is_closed:
             raise client_closed()
-        if self._channel is None:
-            self._channel, self._version = self._new_channel()
-            return self._channel
-        try:
-            if self._newest_version() != self._version:
-                new_channel = self._new_channel()
-                self._drain(self._channel)
-                self._channel, self._version = new_channel
-                logger.info("replaced the connection to %s", self.address)
-        except OSError as error:  # Files are being replaced.
-            logger.warning("cannot read new certificates for %s: %s", self.address, error)
-        return self._channel
-
-    def _newest_version(self) -> tuple[object, ...]:
-        """Return a value that changes whenever the channel should be replaced. Raises OSError."""
         tls = self._settings.tls
-        return self._bears_pings, *(tls.version() if tls else ())
-
-    def _new_channel(self) -> tuple[grpc.aio.Channel, tuple[object, ...]]:
-        """Return a new channel and its version. The version is read first: if a file changes
-        meanwhile, it is too old, and the channel is merely replaced again."""
-        version = self._newest_version()
-        logger.debug("channel to %s", self.address)
-        return open_channel(self.address, self._settings, calm=not self._bears_pings), version
+        wanted = self._bears_pings, None if tls is None else tls.pems()
+        if self._channel is None or wanted != self._opened_with:
+            logger.debug("channel to %s", self.address)
+            bears_pings, pems = wanted
+            channel = open_channel(self.address, self._settings, pems, calm=not bears_pings)
+            if self._channel is not None:
+                self._drain(self._channel)
+                logger.info("replaced the connection to %s", self.address)
+            self._channel, self._opened_with = channel, wanted
+        return self._channel
 
     def _drain(self, channel: grpc.aio.Channel) -> None:
         """Close ``channel`` once its calls have ended; new calls use another."""
@@ -206,12 +195,10 @@ def client_closed() -> Cancelled:
 
 
 def open_channel(
-    address: str, settings: ChannelSettings, *, calm: bool = False
+    address: str, settings: ChannelSettings, pems: PemTexts | None, *, calm: bool = False
 ) -> grpc.aio.Channel:
-    """Open a channel in the running event loop; a ``calm`` one pings only every five minutes.
-
-    Raises OSError if a certificate can't be read.
-    """
+    """Open a channel in the running event loop, with TLS if there are ``pems``; a ``calm`` one
+    pings only every five minutes."""
     tls = settings.tls
     options: dict[str, str | int] = {
         # Despite its name, the first is the timeout of an attempt to connect; the other two make
@@ -239,6 +226,9 @@ def open_channel(
     options.update(settings.options)
     given = list(options.items())
     interceptors = list(settings.interceptors)
-    if tls is None:
+    if pems is None:
         return grpc.aio.insecure_channel(address, given, interceptors=interceptors)
-    return grpc.aio.secure_channel(address, tls.credentials(), given, interceptors=interceptors)
+    credentials = grpc.ssl_channel_credentials(
+        pems.root_certificates, pems.private_key, pems.certificate_chain
+    )
+    return grpc.aio.secure_channel(address, credentials, given, interceptors=interceptors)

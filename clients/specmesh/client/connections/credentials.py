@@ -7,12 +7,13 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 
+from specmesh.client.connections.pems import Pem, PemFiles, PemTexts, version_of
 from specmesh.client.errors import SpecmeshError, Unauthenticated
 
 TokenSource = str | Callable[[], str | Awaitable[str]]
@@ -20,16 +21,14 @@ TokenSource = str | Callable[[], str | Awaitable[str]]
 function runs in a thread, so it may read a file or ask an identity provider. If it fails, its call
 raises Unauthenticated."""
 
-Pem = bytes | str | Path
-"""PEM text as bytes, or the path of a PEM file."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     """TLS settings of all connections; an empty ``Tls()`` trusts the system's root certificates.
 
     With ``certificate_chain`` and ``private_key`` the client authenticates itself (mTLS). Files
-    are read again when they change: later calls use the new ones, open calls continue.
+    are read again when they change: later calls use the new ones, open calls continue. While
+    changed files are unusable, which is logged, the former contents stay in use.
     ``server_name`` is the name in the servers' certificates if it differs from the target's.
     """
 
@@ -37,6 +36,7 @@ class Tls:
     certificate_chain: Pem | None = None
     private_key: Pem | None = None
     server_name: str | None = None
+    _files: PemFiles = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.certificate_chain is None) != (self.private_key is None):
@@ -46,18 +46,17 @@ class Tls:
             if isinstance(pem := getattr(self, name), str | Path) and "-----BEGIN" in str(pem):
                 raise ValueError(f"{name}: pass PEM text as bytes; a string is the path of a file")
 
-    def version(self) -> tuple[object, ...]:
-        """Return a value that changes when a file changes. Raises OSError if one can't be read."""
-        return tuple(map(_version, self._pems))
+        pems = self.root_certificates, self.certificate_chain, self.private_key
+        object.__setattr__(self, "_files", PemFiles(*pems))
 
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Return the credentials for a channel. Raises OSError if a file can't be read."""
-        roots, chain, key = map(_read, self._pems)
-        return grpc.ssl_channel_credentials(roots, key, chain)
+    def pems(self) -> PemTexts:
+        """Return the contents of the PEMs, the same object until they change.
 
-    @property
-    def _pems(self) -> tuple[Pem | None, Pem | None, Pem | None]:
-        return self.root_certificates, self.certificate_chain, self.private_key
+        Files that have become unusable are logged, and the former contents stay. Raises OSError if
+        a file can't be read at first, and ValueError, with the name of the field, for what is no
+        certificate or not its key.
+        """
+        return self._files.current()
 
 
 class TokenFile:
@@ -73,7 +72,7 @@ class TokenFile:
 
     def __call__(self) -> str:
         """Return the token."""
-        version = _version(self._path)
+        version = version_of(self._path)
         if version != self._version:
             self._token = self._path.read_text().strip()
             self._version = version
@@ -132,14 +131,3 @@ def _is_loopback_host(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _version(pem: Pem | None) -> object:
-    if pem is None or isinstance(pem, bytes):
-        return None
-    status = Path(pem).stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _read(pem: Pem | None) -> bytes | None:
-    return pem if pem is None or isinstance(pem, bytes) else Path(pem).read_bytes()
