@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -194,6 +195,25 @@ async def test_orchestrators_are_called_over_mtls(open_gateway, certs):
             orchestrator.address, mesh_ca=certs / "ca.pem", mesh_trust_domain=TRUST_DOMAIN
         )
         assert (await stranger.post("/v1/completions", ASKED)).status_code == 503
+
+
+async def test_the_former_certificate_stays_in_use_while_a_key_does_not_fit_it(
+    open_gateway, certs, caplog
+):
+    async with over_tls(certs) as orchestrator:
+        orchestrator.generate_scripts = [whole_answer] * 2
+        gateway = await open_gateway(
+            orchestrator.address,
+            mesh_ca=certs / "ca.pem",
+            mesh_cert=certs / "gateway.pem",
+            mesh_key=certs / "gateway-key.pem",
+        )
+        shutil.copy(certs / "client-alice-key.pem", certs / "gateway-key.pem")
+        # The second goes through another client of the gateway, with the caller's token.
+        for headers in ({}, {"authorization": "Bearer token"}):
+            answer = await gateway.post("/v1/completions", ASKED, **headers)
+            assert answer.status_code == 200
+    assert ["private_key" in each.getMessage() for each in caplog.records] == [True]
 
 
 async def test_orchestrators_of_another_mesh_are_not_believed(open_gateway, certs):

@@ -19,7 +19,7 @@ from specmesh.serving.identity.certificates import Certificate, TlsFiles, watche
 from specmesh.serving.identity.expiry import CertificateFiles, reported_files
 from specmesh.serving.identity.on_behalf import CALLER
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
-from specmesh.serving.identity.watched import Watched
+from specmesh.serving.identity.watched import UnusableFile, Watched
 
 _NOBODY = ((CALLER, b"gateway"),)
 """Metadata of a call for none of the gateway's callers, whose names have a colon. That it names
@@ -37,6 +37,7 @@ class KnownOrchestrators:
         self._settings = settings
         self._clients: list[AsyncClient] = []
         self._certificates = _certificates(settings)
+        self._tls = self._mesh_tls()
         self._bearer = settings.bearer
         self.door, self.probe = self._door_and_probe()
 
@@ -65,6 +66,24 @@ class KnownOrchestrators:
         for_callers = self._client(token=token, metadata=callers_name)
         return GuardedDoor(for_callers, bearer), Probe(own, (PermissionDenied, Unauthenticated))
 
+    def _mesh_tls(self) -> Tls | None:
+        """Return the TLS of all clients, which has read its files: should they become unusable
+        later, those of now stay in use."""
+        settings = self._settings
+        if settings.mesh_ca is None:
+            return None
+        tls = Tls(
+            root_certificates=settings.mesh_ca,
+            certificate_chain=settings.mesh_cert,
+            private_key=settings.mesh_key,
+            server_name=self._orchestrators_name,
+        )
+        try:
+            tls.pems()
+        except (OSError, ValueError) as error:
+            raise UnusableFile(f"--mesh-ca, --mesh-cert or --mesh-key: {error}") from error
+        return tls
+
     @property
     def _orchestrators_name(self) -> str:
         """The host name that orchestrators' certificates must be for."""
@@ -76,17 +95,9 @@ class KnownOrchestrators:
 
     def _client(self, **credentials: Any) -> AsyncClient:
         settings = self._settings
-        tls = None
-        if settings.mesh_ca is not None:
-            tls = Tls(
-                root_certificates=settings.mesh_ca,
-                certificate_chain=settings.mesh_cert,
-                private_key=settings.mesh_key,
-                server_name=self._orchestrators_name,
-            )
         client = AsyncClient(
             *settings.targets,
-            tls=tls,
+            tls=self._tls,
             send_token_in_clear_text=settings.plaintext_beyond_loopback,
             timeouts=Timeouts(generate_s=settings.request_seconds),
             channel_options=_OPTIONS,
