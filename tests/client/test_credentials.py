@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import ipaddress
+import traceback
 from pathlib import Path
 
 import grpc
@@ -219,6 +220,21 @@ def test_a_source_that_fails_is_named_with_what_it_raised(source):
             with pytest.raises(Unauthenticated, match=expected) as caught:
                 call()
             assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_an_error_about_a_token_that_is_not_utf8_does_not_repeat_it(tmp_path):
+    file = tmp_path / "token"
+    file.write_bytes("secret".encode("utf-16"))
+    sources = {f"{file} is not UTF-8": TokenFile(file), "UnicodeDecodeError": file.read_text}
+    for said, source in sources.items():
+        with Client("127.0.0.1:1", token=source) as client:
+            with pytest.raises(Unauthenticated, match=said) as caught:
+                client.list_models()
+            shown = "".join(traceback.format_exception(caught.value))
+            assert "s\\x00e\\x00c" not in shown
+    with pytest.raises(ValueError, match="is not UTF-8") as caught:
+        TokenFile(file)()
+    assert caught.value.__context__ is None
 
 
 def test_a_source_that_fails_once_costs_a_batch_one_answer():

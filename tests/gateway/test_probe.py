@@ -16,6 +16,7 @@ from tests.servers import running_server
 
 from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.settings import OrchestratorSettings
+from specmesh.serving.startup import CannotStart
 
 WRONG_ROLE = refuses(grpc.StatusCode.PERMISSION_DENIED, "a verifier may not call", "WRONG_ROLE")
 UNAUTHENTICATED = refuses(grpc.StatusCode.UNAUTHENTICATED, "who?", "UNAUTHENTICATED")
@@ -104,6 +105,13 @@ async def test_a_gateway_without_its_token_is_not_ready(open_gateway, guarded, t
     assert await health(gateway) == NOT_SERVED
     file.write_text("secret")
     assert await health(gateway) == OK
+
+
+async def test_a_token_that_is_not_utf8_is_found_at_the_start(open_gateway, tokens, tmp_path):
+    file = tmp_path / "token"
+    file.write_bytes("secret".encode("utf-16"))
+    with pytest.raises(CannotStart, match=f"^--mesh-token-file: {file} is not UTF-8$"):
+        await open_gateway("127.0.0.1:1", tokens=tokens, mesh_token_file=file)
 
 
 async def test_a_gateway_needs_a_token_of_a_gateway(open_gateway, tokens, tmp_path):

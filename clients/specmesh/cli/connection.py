@@ -115,7 +115,7 @@ def _token(file: Path | None) -> str | TokenFile | None:
     source = TokenFile(file)
     try:
         held = source()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         why = f"cannot read the token: {error}"
         raise typer.BadParameter(why, param_hint="--token-file") from None
     if not held or not held.isascii() or not held.isprintable():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from specmesh.client import (
@@ -30,8 +31,8 @@ product, and gRPC would buffer megabytes of an answer whose client doesn't read.
 
 
 class KnownOrchestrators:
-    """The orchestrators in ``settings``. Raises ``UnusableFile`` for an unusable certificate
-    file."""
+    """The orchestrators in ``settings``. Raises ``UnusableFile`` for an unusable file of a
+    certificate or token."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -61,7 +62,7 @@ class KnownOrchestrators:
             anonymous = self._client()
             passing_on = self._client(token=callers_token)
             return OpenDoor(anonymous, passing_on), Probe(anonymous, (PermissionDenied,))
-        token = None if token_file is None else TokenFile(token_file)
+        token = None if token_file is None else _own_token(token_file)
         own = self._client(token=token, metadata=_NOBODY)
         for_callers = self._client(token=token, metadata=callers_name)
         return GuardedDoor(for_callers, bearer), Probe(own, (PermissionDenied, Unauthenticated))
@@ -107,6 +108,19 @@ class KnownOrchestrators:
         )
         self._clients.append(client)
         return client
+
+
+def _own_token(file: Path) -> TokenFile:
+    """Return the source of the gateway's token. The file may be written later: until then the
+    gateway is not ready. Raises ``UnusableFile`` for one that is not UTF-8."""
+    token = TokenFile(file)
+    try:
+        token()
+    except OSError:
+        pass
+    except ValueError as error:
+        raise UnusableFile(f"--mesh-token-file: {error}") from None
+    return token
 
 
 def _certificates(settings: GatewaySettings) -> Watched[Certificate] | Watched[CertificateFiles]:

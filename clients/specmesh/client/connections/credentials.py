@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -62,7 +62,7 @@ class Tls:
 class TokenFile:
     """A token in a file, which is read again when it changes, as a token renewed by Kubernetes.
 
-    A call raises OSError if the file can't be read.
+    A call raises OSError if the file can't be read, and ValueError if it is not UTF-8.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -74,9 +74,15 @@ class TokenFile:
         """Return the token."""
         version = version_of(self._path)
         if version != self._version:
-            self._token = self._path.read_text().strip()
+            self._token = _text_in(self._path).strip()
             self._version = version
         return self._token
+
+
+def _text_in(file: Path) -> str:
+    with suppress(UnicodeDecodeError):  # which would repeat the token to whoever logs it
+        return file.read_text("utf-8")
+    raise ValueError(f"{file} is not UTF-8")
 
 
 async def bearer(token: TokenSource) -> tuple[str, str]:
@@ -108,8 +114,10 @@ def failures_are_unauthenticated(asked_for: str) -> Iterator[None]:
     except SpecmeshError:
         raise
     except Exception as error:
+        # Not its `repr`, in which a UnicodeDecodeError shows all that could not be decoded.
+        why = f"{type(error).__name__}: {error}"
         raise Unauthenticated(
-            f"the function that gives the {asked_for} failed: {error!r}",
+            f"the function that gives the {asked_for} failed: {why}",
             code=grpc.StatusCode.UNAUTHENTICATED,
         ) from error
 
