@@ -237,14 +237,36 @@ def test_an_error_about_a_token_that_is_not_utf8_does_not_repeat_it(tmp_path):
     assert caught.value.__context__ is None
 
 
-def test_a_source_that_fails_once_costs_a_batch_one_answer():
-    tokens = iter(["first", None, "third"])
+async def empty():
+    return ""
+
+
+@pytest.mark.parametrize(
+    "fails", [away, lambda: "", lambda: None, lambda: "two\nlines", lambda: b"bytes", empty]
+)
+def test_a_source_that_fails_once_costs_a_batch_one_answer(fails):
+    sources = iter([lambda: "first", fails, lambda: "third"])
+
+    def token():
+        return next(sources)()
+
     with FakeMesh() as mesh:
         mesh.answer("a")
         mesh.answer("b")
-        with Client(mesh.address, token=lambda: next(tokens) or away()) as client:
+        with Client(mesh.address, token=token) as client:
             answers = client.generate_many(["x", "y", "z"], concurrency=1)
     assert [answers[0].text, type(answers[1]), answers[2].text] == ["a", Unauthenticated, "b"]
+
+
+def test_while_a_file_is_empty_its_former_token_stays_in_use(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first")
+    token = TokenFile(file)
+    assert token() == "first"
+    file.write_text("\n")
+    assert token() == "first"
+    file.write_text("second")
+    assert token() == "second"
 
 
 def test_a_token_goes_in_clear_text_to_this_machine_alone():

@@ -30,8 +30,7 @@ class Probe:
 
     def __init__(self, client: AsyncClient, refusals: tuple[type[SpecmeshError], ...]) -> None:
         self._client = client
-        # An unusable token file raises the latter two, and fails every request just the same.
-        self._refusals: tuple[type[Exception], ...] = (*refusals, OSError, ValueError)
+        self._refusals = refusals
         self._probing = asyncio.Lock()
         self._served_s = -PROBE_AGE_SECONDS
         self._is_served: bool | None = None

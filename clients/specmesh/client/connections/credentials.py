@@ -62,7 +62,9 @@ class Tls:
 class TokenFile:
     """A token in a file, which is read again when it changes, as a token renewed by Kubernetes.
 
-    A call raises OSError if the file can't be read, and ValueError if it is not UTF-8.
+    While the file is empty, as when it is being written, the former token stays in use. Called
+    itself, it raises OSError if the file can't be read, and ValueError if it is not UTF-8; calls of
+    the mesh raise Unauthenticated from these.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -74,8 +76,9 @@ class TokenFile:
         """Return the token."""
         version = version_of(self._path)
         if version != self._version:
-            self._token = _text_in(self._path).strip()
-            self._version = version
+            token = _text_in(self._path).strip()
+            if token or not self._token:
+                self._token, self._version = token, version
         return self._token
 
 
@@ -90,19 +93,28 @@ async def bearer(token: TokenSource) -> tuple[str, str]:
 
     Raises Unauthenticated if its source fails, and ValueError for a token that no header can hold.
     """
-    value = token if isinstance(token, str) else await _asked_for(token)
-    if not value or not value.isascii() or not value.isprintable():
-        raise ValueError("a token must be printable ASCII and not empty")
+    value = _checked(token) if isinstance(token, str) else await _asked_for(token)
     return "authorization", f"Bearer {value}"
 
 
 async def _asked_for(token: Callable[[], str | Awaitable[str]]) -> str:
     with failures_are_unauthenticated("token"):
         if inspect.iscoroutinefunction(token):
-            value: str = await token()
-            return value
+            return _checked(await token())
         given = await asyncio.to_thread(token)
-        return await given if inspect.isawaitable(given) else given
+        return _checked(await given if inspect.isawaitable(given) else given)
+
+
+def is_token(value: object) -> bool:
+    """Return whether a header can hold ``value`` as a token."""
+    return isinstance(value, str) and bool(value) and value.isascii() and value.isprintable()
+
+
+def _checked(value: str) -> str:
+    """Raise ValueError for what is no token, whatever the caller's types say."""
+    if not is_token(value):
+        raise ValueError("a token must be printable ASCII and not empty")
+    return value
 
 
 @contextmanager
