@@ -340,6 +340,14 @@ def test_a_token_is_not_sent_in_clear_text():
     assert "s3cret" not in done.stderr
 
 
+@pytest.mark.parametrize("server", [("--openai", "http://127.0.0.1:1"), ("-t", "127.0.0.1:1")])
+def test_what_no_header_can_hold_is_no_token(server):
+    environment = {"SPECMESH_TOKEN": "two\nlines", "COLUMNS": "200"}
+    done = CliRunner(env=environment).invoke(app, ("run", "--rate", "1", *server))
+    assert done.exit_code == 2
+    assert "SPECMESH_TOKEN: a token must be printable ASCII" in done.stderr
+
+
 def test_every_field_of_the_report_is_in_the_docs():
     text = (REPOSITORY / "docs" / "load.md").read_text()
     missing = [name for name in sorted(_fields(reports.RunReport)) if f"`{name}`" not in text]

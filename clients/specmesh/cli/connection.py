@@ -12,7 +12,7 @@ import typer
 
 from specmesh.client import Tls, TokenFile
 from specmesh.client.connections.addresses import with_port
-from specmesh.client.connections.credentials import is_loopback
+from specmesh.client.connections.credentials import is_loopback, is_token
 from specmesh.client.connections.pems import UnusablePem
 
 
@@ -102,22 +102,33 @@ class Credentials:
                 why = f"cannot read a certificate or key: {error}"
                 hint = "--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key"
                 raise typer.BadParameter(why, param_hint=hint) from None
-        token = _token(self.token_file)
+        token = self.token()
         if token and tls is None and not all(map(is_loopback, targets)):
             raise typer.BadParameter("a token is not sent in clear text: pass --tls-ca as well")
         return {"tls": tls, "token": token}
 
+    def token(self) -> str | TokenFile | None:
+        """Return the bearer token, or a source that reads its file again when that changes. Raises
+        BadParameter."""
+        return _token_in_environment() if self.token_file is None else _token_of(self.token_file)
 
-def _token(file: Path | None) -> str | TokenFile | None:
-    """Return the token, or a source that reads it again whenever ``file`` changes."""
-    if file is None:
-        return os.environ.get("SPECMESH_TOKEN")
+
+def _token_of(file: Path) -> TokenFile:
+    """Return a source that reads the token again whenever ``file`` changes. Raises BadParameter."""
     source = TokenFile(file)
     try:
         held = source()
     except (OSError, ValueError) as error:
         why = f"cannot read the token: {error}"
         raise typer.BadParameter(why, param_hint="--token-file") from None
-    if not held or not held.isascii() or not held.isprintable():
+    if not is_token(held):
         raise typer.BadParameter(f"{file} does not hold a token", param_hint="--token-file")
     return source
+
+
+def _token_in_environment() -> str | None:
+    """Return the value of SPECMESH_TOKEN; None if it is empty or not set. Raises BadParameter."""
+    token = os.environ.get("SPECMESH_TOKEN")
+    if token and not is_token(token):
+        raise typer.BadParameter("a token must be printable ASCII", param_hint="SPECMESH_TOKEN")
+    return token or None

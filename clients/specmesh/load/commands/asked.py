@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from specmesh.client import TokenFile
 from specmesh.client.connections.credentials import is_loopback
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.pattern import ArrivalPattern
@@ -181,9 +181,8 @@ def _door(asked: LoadOptions) -> ServerAddress:
         raise typer.BadParameter(
             f"{server.openai!r} is not an http:// or https:// URL", param_hint="--openai"
         )
-    token = os.environ.get("SPECMESH_TOKEN")
-    if credentials.token_file is not None:
-        token = _read(lambda file: file.read_text().strip(), credentials.token_file, "--token-file")
+    found = credentials.token()
+    token = found() if isinstance(found, TokenFile) else found
     if token and parts.scheme == "http" and not is_loopback(f"{parts.hostname}:80"):
         raise typer.BadParameter("a token is never sent in clear text: use https://")
     return OpenAiDoor(
