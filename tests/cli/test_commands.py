@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.command import specmesh
 
+from specmesh.client.testing import FakeMesh
+
 WITHOUT_TYPER = (
     "import sys; sys.modules['typer'] = None; from specmesh.cli.main import main; main()"
 )
@@ -108,3 +110,20 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback():
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", [("generate", "x"), ("models",), ("load", "run", "--help")])
+def test_an_output_that_cannot_be_written_is_told_in_one_line(command, unbuffered):
+    with FakeMesh() as mesh, open("/dev/full", "w") as full:
+        mesh.answer("well met")
+        done = subprocess.run(
+            [Path(sys.executable).with_name("specmesh"), *command],
+            env={**os.environ, "SPECMESH_TARGET": mesh.address, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "specmesh: cannot write the output: no space left on device\n"
+    assert done.returncode == 1
