@@ -127,3 +127,17 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(command, unbuffere
         )
     assert done.stderr == "specmesh: cannot write the output: no space left on device\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", [("generate", "-"), ("chat",), ("trace", "import", "-")])
+def test_a_closed_standard_input_is_told(command):
+    done = subprocess.run(
+        ["sh", "-c", '"$@" <&-', "sh", Path(sys.executable).with_name("specmesh"), *command],
+        env={**os.environ, "SPECMESH_TARGET": "127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "standard input is closed" in done.stderr
+    assert "Traceback" not in done.stderr

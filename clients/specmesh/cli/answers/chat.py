@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -12,7 +11,7 @@ import typer
 from grpc import StatusCode
 from rich.console import Console
 
-from specmesh.cli.answers.input import input_lines
+from specmesh.cli.answers.input import input_lines, standard_input
 from specmesh.cli.answers.options import RequestOptions
 from specmesh.cli.answers.output import cut_off, in_words, is_cut_off
 from specmesh.cli.answers.request import named
@@ -44,6 +43,7 @@ def chat(
     credentials: Credentials,
 ) -> None:
     """Chat with a model that has a chat template, one line per message."""
+    standard_input()  # If it is closed, no call is made.
     options = {**request.arguments, "content_as_text": content_as_text}
     connection = credentials.client_options(target)
     waiting, explained = Waiting(), partial(explain, targets=target, tls=connection["tls"])
@@ -95,7 +95,7 @@ class ChatLoop:
         self._stats = stats
         self._beginning = [ChatMessage("system", system)] if system else []
         self._messages = list(self._beginning)
-        self._is_watched = sys.stdin.isatty()
+        self._is_watched = standard_input().isatty()
 
     def run(self) -> ExitStatus:
         """Answer messages until the input ends or, if it is not a terminal, at the first error."""

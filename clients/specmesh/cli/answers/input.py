@@ -1,22 +1,30 @@
-"""Standard input as text, which is always UTF-8, regardless of the locale."""
+"""Standard input, whose text is always UTF-8, regardless of the locale."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import typer
 
 
 def read_input() -> str:
-    """Read all of standard input. Raises BadParameter if it is not UTF-8."""
-    return _decoded(sys.stdin.buffer.read())
+    """Read all of standard input. Raises BadParameter if it is closed or not UTF-8."""
+    return _decoded(standard_input().read())
 
 
 def input_lines() -> Iterator[str]:
-    """Yield lines of standard input without line ends. Raises BadParameter for one that is not
-    UTF-8."""
-    return (_decoded(line).rstrip("\r\n") for line in sys.stdin.buffer)
+    """Yield lines of standard input without line ends. Raises BadParameter if it is closed, and for
+    a line that is not UTF-8."""
+    return (_decoded(line).rstrip("\r\n") for line in standard_input())
+
+
+def standard_input() -> BinaryIO:
+    """Return the bytes of standard input. Raises BadParameter if it is closed, as by ``<&-``."""
+    if sys.stdin is None:
+        raise typer.BadParameter("standard input is closed")
+    return sys.stdin.buffer
 
 
 def _decoded(data: bytes) -> str:

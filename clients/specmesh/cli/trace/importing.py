@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
+from specmesh.cli.answers.input import standard_input
 from specmesh.cli.trace.opening import explained
 from specmesh.cli.trace.options import Json, TraceStore
 from specmesh.traces.formats.errors import UnreadableTraces
@@ -54,7 +54,7 @@ def import_(
 def _read(file: Path) -> list[list[ResourceSpans]]:
     try:
         if str(file) == "-":
-            return _traces(sys.stdin.buffer, "standard input")
+            return _traces(standard_input(), "standard input")
         with file.open("rb") as opened:
             return _traces(opened, str(file))
     except OSError as error:
