@@ -66,6 +66,20 @@ def test_standard_input(command, locale, monkeypatch):
     assert mesh.requests == []
 
 
+def test_an_argument_that_is_utf8_is_sent_whatever_the_locale():
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with FakeMesh() as mesh:
+        mesh.answer("well met")
+        arguments = ["generate", b"h\xc3\xa9", "--stop", b"\xe6\x97\xa5", "-t", mesh.address]
+        subprocess.run(
+            [Path(sys.executable).with_name("specmesh"), *arguments],
+            env={**os.environ, **locale},
+            check=True,
+        )
+    assert mesh.requests[0].text == "hé"
+    assert mesh.requests[0].stopping.stop_strings == ["日"]
+
+
 def test_a_letter_that_standard_output_cannot_show_is_shown_as_its_code():
     with FakeMesh() as mesh:
         mesh.answer("caf", "é 日")

@@ -3,6 +3,8 @@ check for UTF-8."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from specmesh.serving.process.help import help_of
 from specmesh.serving.process.options import expanded
 from specmesh.serving.process.wrong_values import plain_words
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _USAGE = 2
 """The exit status of a command line that is wrong."""
 
@@ -82,19 +85,27 @@ class _Group(TyperGroup):
 
 
 def _check_texts(command: TyperCommand | TyperGroup, context: Any) -> None:
-    """Refuse texts that are not UTF-8, which Python decodes to lone surrogates; paths may be so."""
+    """Refuse texts that are not UTF-8, which Python decodes to lone surrogates; paths may be so.
+    Those that are become what they say, also where the locale made surrogates of them."""
     parameters: list[Any] = command.get_params(context)
     for parameter in parameters:
         value = context.params.get(parameter.name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, str) and not _is_utf8(each):
-                given = each.encode("utf-8", "surrogateescape")
-                raise typer.BadParameter(f"{given!r} is not UTF-8", ctx=context, param=parameter)
+        several = isinstance(value, list | tuple)
+        given = list(value) if several else [value]
+        try:
+            read = list(map(_utf8, given))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=context, param=parameter) from None
+        if read != given:
+            context.params[parameter.name] = read if several else read[0]
 
 
-def _is_utf8(text: str) -> bool:
+def _utf8(value: Any) -> Any:
+    """Return a text as UTF-8 says it, and anything else as it is. Raises ValueError."""
+    if not isinstance(value, str) or not _SURROGATES.search(value):
+        return value
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return os.fsencode(value).decode("utf-8")
+    except UnicodeError:
+        given = value.encode("utf-8", "surrogateescape")
+        raise ValueError(f"{given!r} is not UTF-8") from None
