@@ -46,7 +46,9 @@ class Supervisor:
         self._stop_timeout_s = stop_timeout_s
         self._report = report
         self._groups: list[list[Keeper]] = []
-        self._told_at = time.monotonic()
+        self._told_at = self._began = self._started_at = time.monotonic()
+        """The times of the latest message, of the first of the starts that follow one another, and
+        of the end of the latest start."""
 
     @property
     def pids(self) -> dict[str, int]:
@@ -66,12 +68,16 @@ class Supervisor:
         """
         group = [Keeper(spec, self._launch, self._stop_timeout_s, self._report) for spec in specs]
         self._groups.append(group)
+        if time.monotonic() - self._started_at > SOONEST_S:  # not the next one of the same mesh
+            self._began = time.monotonic()
         try:
             async with asyncio.TaskGroup() as starts:
                 tasks = [starts.create_task(keeper.start(), name=keeper.name) for keeper in group]
-                starts.create_task(self._tell_who_is_late(tasks))
+                starts.create_task(self._tell_who_is_late(tasks, self._began))
         except* StartError as failures:
             raise failures.exceptions[0] from None
+        finally:
+            self._started_at = time.monotonic()
         return [task.result() for task in tasks]
 
     def send(self, name: str, number: signal.Signals) -> None:
@@ -95,8 +101,9 @@ class Supervisor:
             for keeper in group:
                 keeper.kill()
 
-    async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]]) -> None:
-        """Report the duration and the latest logged event of ``starts`` while they last."""
+    async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]], since: float) -> None:
+        """Report the latest logged event of ``starts`` while they last, and the time from ``since``
+        on: that of each group would seem to run backwards."""
         began = time.monotonic()
         # A start soon after others continues their interval; a later one begins its own.
         if began - self._told_at > TELL_AFTER_S:
@@ -110,7 +117,7 @@ class Supervisor:
             self._told_at = time.monotonic()
             names = sorted(start.get_name() for start in late)
             latest = {name: latest_event(self._directory / f"{name}.log") for name in names}
-            self._report(late_line(latest, self._told_at - began))
+            self._report(late_line(latest, self._told_at - since))
 
     def _keeper(self, name: str) -> Keeper:
         return next(each for group in self._groups for each in group if each.name == name)
