@@ -104,14 +104,16 @@ def test_packages_are_marked_as_typed():
 COMMANDS_TAKE = (
     *("specmesh.models", "specmesh.simulation", "specmesh.serving.conventions"),
     *(
+        "specmesh.serving.end_signals",
         "specmesh.serving.process.options",
         "specmesh.serving.process.typer_app",
         "specmesh.serving.store.redis_url",
         "specmesh.serving.templates.model_names",
     ),
 )
-"""Where the shipped models lie, what spans are called, how commands are made and addresses read;
-`trace show` simulates what would have been quicker where the simulation is there."""
+"""Where the shipped models lie, what spans are called, what ends a process, how commands are made
+and addresses read; `trace show` simulates what would have been quicker where the simulation is
+there."""
 CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.startup"}
 """`up` reads them before it starts what they belong to."""
 

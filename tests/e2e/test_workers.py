@@ -95,6 +95,16 @@ async def test_workers_share_a_port_and_end_with_status_0_when_told(gateway):
     assert "worker ended" not in process.output
 
 
+async def test_a_terminal_that_goes_away_breaks_nothing_off_however_often_it_is_told(gateway):
+    process = gateway("--workers", "2", "--drain-delay-seconds", "0.5")
+    await serving(process, 0, 1)
+    for number in (signal.SIGHUP, signal.SIGHUP):
+        for each in (*workers_of(process), process.pid):
+            os.kill(each, number)
+        await asyncio.to_thread(process.wait_event, "leaving")
+    assert await asyncio.to_thread(process.wait_exit) == 0
+
+
 async def test_workers_that_are_told_as_well_as_their_parent_end_once(gateway):
     """As by systemd, or by Ctrl+C; a second signal would break calls off, with status 1."""
     process = gateway("--workers", "2", "--drain-delay-seconds", "0.5")

@@ -16,6 +16,7 @@ from specmesh.cli.diagnosis import diagnose
 from specmesh.cli.exit_status import ExitStatus, status_of
 from specmesh.cli.local.process import StartError
 from specmesh.client import DeadlineExceeded, InvalidRequest, SpecmeshError, Tls, Unavailable
+from specmesh.serving.end_signals import end_signals, insists
 
 
 def run(
@@ -100,24 +101,24 @@ def as_json(error: SpecmeshError) -> dict[str, Any]:
 
 
 async def until_signalled(work: Coroutine[Any, Any, int], kill: Callable[[], None]) -> int:
-    """Run ``work``; the first SIGINT or SIGTERM cancels it, later ones call ``kill``.
+    """Run ``work``; the first of ``end_signals`` cancels it, later ones call ``kill``.
 
     Returns the result of ``work``, or INTERRUPTED if it was cancelled.
     """
     task = asyncio.create_task(work)
-    received = []
+    received: list[signal.Signals] = []
 
-    def receive() -> None:
-        received.append(True)
+    def receive(number: signal.Signals) -> None:
+        received.append(number)
         if len(received) == 1:
             task.cancel()
-        else:
+        elif insists(number):
             kill()
 
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = end_signals()
     for number in signals:
-        loop.add_signal_handler(number, receive)
+        loop.add_signal_handler(number, receive, number)
     try:
         return await task
     except asyncio.CancelledError:

@@ -92,7 +92,7 @@ async def test_unknown_method_is_unimplemented(launch: Launch, connect: Connect)
     assert (await refusal(call(b"")))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_drain_lets_a_running_call_end_and_takes_no_new_ones(
     launch: Launch, connect: Connect, number: signal.Signals
 ):
@@ -102,6 +102,7 @@ async def test_drain_lets_a_running_call_end_and_takes_no_new_ones(
     assert (await draft.read()).token_ids == [1]
     process.signal(number)
     await process.logged("draining")
+    process.signal(signal.SIGHUP)  # Once more of the same, this asks for nothing else.
     await goaway(calls)
     for other in (calls, connect(process.address)):  # who was connected, and who connects now
         assert (await refusal(other.verify()))[0] is grpc.StatusCode.UNAVAILABLE

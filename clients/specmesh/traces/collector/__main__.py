@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import ssl
 import sys
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 
+from specmesh.serving.end_signals import end_signals
 from specmesh.serving.identity.certificates import TlsFiles
 from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
@@ -35,9 +35,9 @@ _GRACE_S = 2
 
 
 async def collect(settings: CollectorSettings) -> int:
-    """Receive and store spans until SIGTERM or SIGINT, and return the exit status."""
+    """Receive and store spans until one of ``end_signals`` comes, and return the exit status."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in end_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         writer = StoreWriter(settings.store, settings.limits())

@@ -90,7 +90,7 @@ class Ranks:
 
         self._control = distributed.new_group(backend="gloo", timeout=BETWEEN_BATCHES)
         if self.rank:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
         log.info("rank ready", extra={"rank": self.rank, "num_ranks": self.count})
 

@@ -8,9 +8,10 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from specmesh.serving.end_signals import end_signals, insists
 from specmesh.serving.identity import expiry
 from specmesh.serving.process import logging as json_logging
 from specmesh.serving.process.probe_port import ProbePort
@@ -60,7 +61,7 @@ class LifeCycle(Protocol):
 class Supervision:
     """The signals that end a process, and the call by which it says that it serves."""
 
-    end_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+    end_signals: Sequence[signal.Signals] = field(default_factory=end_signals)
     on_serving: Callable[[], None] = lambda: None
 
 
@@ -77,10 +78,10 @@ async def run_process(
     """Configure logs and telemetry, run the server that ``make`` returns, and return the exit
     status of the process.
 
-    On SIGTERM or SIGINT, or what ``supervision`` has in their place, the server leaves, and drains
-    ``drain_delay_seconds`` later (status 0); on a second signal the calls that still run are
-    cancelled (status 1); a third one kills. A failed start and a server that breaks also exit with
-    status 1, so that the process is restarted.
+    On SIGTERM, SIGINT or SIGHUP, or what ``supervision`` has in their place, the server leaves, and
+    drains ``drain_delay_seconds`` later (status 0); on a second signal that ``insists``, the calls
+    that still run are cancelled (status 1); a third one kills. A failed start and a server that
+    breaks also exit with status 1, so that the process is restarted.
     """
     json_logging.configure(settings.log_level, role, settings.name)
     allow_all_descriptors()
@@ -183,16 +184,18 @@ class _Signals:
         self._numbers = numbers
         loop = asyncio.get_running_loop()
         for number in numbers:
-            loop.add_signal_handler(number, self._receive)
+            loop.add_signal_handler(number, self._receive, number)
 
-    def _receive(self) -> None:
+    def _receive(self, number: signal.Signals) -> None:
         if not self.first.is_set():
             self.first.set()
             return
+        if not insists(number):
+            return
         self.second.set()
         loop = asyncio.get_running_loop()
-        for number in self._numbers:
-            loop.remove_signal_handler(number)
+        for each in self._numbers:
+            loop.remove_signal_handler(each)
 
 
 async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -8,9 +8,9 @@ without listening, and does nothing but wait:
   for a while;
 - if a worker fails before any has served, as with a bad setting, all are ended, and its exit status
   becomes that of the parent;
-- SIGTERM and SIGINT are passed on, as often as they come, and the parent ends after its workers.
-  Workers heed only the parent, since service managers signal every process of a service, and
-  terminals a whole group: what came twice would break calls off;
+- SIGTERM and SIGINT are passed on, as often as they come, and SIGHUP if it is the first. The parent
+  ends after its workers. Workers heed only the parent, since service managers signal every process
+  of a service, and terminals a whole group: what came twice would break calls off;
 - a parent that is killed takes its workers with it.
 """
 
@@ -28,6 +28,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Generic, NoReturn, TypeVar
 
+from specmesh.serving.end_signals import end_signals, insists
 from specmesh.serving.process import logging as json_logging
 from specmesh.serving.process.life_cycle import ALONE, Supervision
 from specmesh.serving.settings import WorkersSettings
@@ -43,10 +44,10 @@ KILLED_STATUS = 128
 """Added to a signal's number, this is the exit status of a worker that the signal has ended."""
 
 _PR_SET_PDEATHSIG = 1
-_ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+_ENDING = frozenset(end_signals())
 _AWAITED = _ENDING | {signal.SIGCHLD}
 _PASSED_ON = signal.SIGUSR1
-"""The signal that a worker gets in place of SIGTERM and SIGINT."""
+"""The signal that a worker gets in place of these."""
 
 Settings = TypeVar("Settings", bound=WorkersSettings)
 Work = Callable[[Settings, Supervision], int]
@@ -134,7 +135,8 @@ class _Supervisor(Generic[Settings]):
         while self._running or self._due:
             self._start_due()
             told = signal.sigtimedwait(_AWAITED, self._pause_s())
-            if told is not None and told.si_signo in _ENDING:
+            number = None if told is None else told.si_signo
+            if number in _ENDING and (self._settings or insists(number)):
                 self._end()
             for worker in list(self._running.values()):
                 if (status := worker.exit_status()) is not None:

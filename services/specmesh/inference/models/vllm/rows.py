@@ -73,12 +73,14 @@ class ScoringWorker:
         """Make all further steps return rows of logits; called once, after the model has been
         loaded.
 
-        vLLM's own processes ignore Ctrl-C, which reaches all processes of a terminal: the serving
-        process handles it and drains first. And they end with it, however it ends.
+        vLLM's own processes ignore Ctrl-C and the loss of a terminal, which reach all processes of
+        it: the serving process handles them and drains first. And they end with it, however it
+        ends.
         """
         parent = multiprocessing.parent_process()
         if parent is not None and current_thread() is main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for number in (signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
             Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
         _allow_amx()
         _prepare_stage(self.model_runner)

@@ -55,7 +55,7 @@ class Line(NamedTuple):
 def work(line: Line, cores: Sequence[int]) -> None:
     """Do jobs on ``cores`` until told to end."""
     os.sched_setaffinity(0, cores)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the engine needs its units while it drains
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(len(cores))
