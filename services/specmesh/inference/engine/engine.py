@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AWAY_S = 0.05
-"""The seconds without a call after which the answers whose prefixes are cached count as ended: the
-time of a draft, or of several."""
+"""The seconds without any work after which the answers whose prefixes are cached count as ended:
+the time of a draft, or of several."""
 
 
 class Engine:
@@ -65,8 +65,8 @@ class Engine:
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting = AdmissionQueue()
         self._rereads = Rereads()
-        self._num_calls, self._called_s = 0, 0.0
-        """The calls that had begun by the latest step with a new one, and the time of that step."""
+        self._worked_s = 0.0
+        """The time at which the latest forward pass ended."""
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._doorbell = Doorbell()
@@ -197,21 +197,22 @@ class Engine:
         running = self._running
         self._gather(model.max_batch)
         running[:] = [job for job in running if not job.ended_if_cancelled()]
-        self._keep_pace()
         self._waiting.admit(running, model.max_batch)
         self._lacks_room = len(self._waiting) > 0
         if running:
             running[:] = self._forward(model, running)
+            self._worked_s = time.perf_counter()
         elif self._waiting:
-            self._doorbell.nap(AWAY_S)
+            self._await_caller()
 
-    def _keep_pace(self) -> None:
-        """Let a prefix be computed again if no call has begun for ``AWAY_S``: nobody needs the
-        blocks that it evicts."""
-        now = time.perf_counter()
-        if self._rereads.num_calls > self._num_calls:
-            self._num_calls, self._called_s = self._rereads.num_calls, now
-        elif now - self._called_s >= AWAY_S:
+    def _await_caller(self) -> None:
+        """Wait for a call that need not compute its prefix again. If none comes for ``AWAY_S``, let
+        one that must go on: nobody needs the blocks that it evicts. Only time without work counts,
+        since while a prefix is computed its caller cannot call."""
+        left_s = self._worked_s + AWAY_S - time.perf_counter()
+        if left_s > 0:
+            self._doorbell.nap(left_s)
+        else:
             self._rereads.hurry()
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
