@@ -105,8 +105,11 @@ def test_only_so_many_evicted_blocks_are_remembered(monkeypatch):
     assert [pace.is_reread(digest) for digest in (b"1", b"2", b"3")] == [True, False, True]
 
 
-async def computed_per_call(model: TransformersModel, *, num_answers: int = 8) -> float:
-    """The tokens that answers of 20 calls each compute for a call, whose texts begin with 96."""
+async def computed_per_call(
+    model: TransformersModel, *, num_answers: int = 8, away_s: float = 0.0
+) -> float:
+    """The tokens that answers of 20 calls each compute for a call, whose texts begin with 96 and
+    whose callers are away between two calls."""
     num_calls, num_computed = 20, []
 
     def work(prefix: list[int]):
@@ -124,6 +127,7 @@ async def computed_per_call(model: TransformersModel, *, num_answers: int = 8) -
         for _ in range(num_calls):
             await engine.run(work(prefix))
             prefix = [*prefix, 1]
+            await asyncio.sleep(away_s)
 
     engine = Engine(lambda: model, max_queue=64)
     await engine.ready()
@@ -158,6 +162,20 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[TransformersModel], Trans
     return slowed
 
 
+def test_an_idle_replica_waits_for_callers_as_long_as_the_prefix_that_waits_would_take():
+    pace = Rereads()
+    pace.began(800)
+    assert pace.puts_off(800)
+    assert pace.patience_s == rereads.AWAY_S  # it is not known yet how long that takes
+    pace.computed(0, 9.0)
+    pace.computed(250, 0.05)
+    assert pace.patience_s == pytest.approx(0.16)
+    pace.puts_off(10)
+    assert pace.patience_s == rereads.AWAY_S
+    pace.puts_off(100_000)
+    assert pace.patience_s == rereads.LONGEST_S
+
+
 async def test_more_answers_than_the_cache_holds_do_not_read_their_texts_with_every_call(load):
     """With one answer too many, the least recently used blocks are those that are needed next."""
     assert await computed_per_call(load("qwen2", cache_tokens=4 * 128)) < 20
@@ -167,3 +185,12 @@ async def test_the_time_in_which_a_text_is_read_does_not_count_as_silence(load, 
     """Else the next text would be read at once, and evict the one that was just read."""
     model = slow(load("qwen2", cache_tokens=128, chunk_tokens=32))
     assert await computed_per_call(model, num_answers=4) < 25
+
+
+@pytest.mark.parametrize(("num_fit", "num_answers"), [(1, 2), (2, 4)])
+async def test_callers_that_are_away_for_less_time_than_a_text_takes_are_waited_for(
+    load, slow, monkeypatch, num_fit, num_answers
+):
+    monkeypatch.setattr(rereads, "AWAY_S", 0.005)
+    model = slow(load("qwen2", cache_tokens=num_fit * 128))
+    assert await computed_per_call(model, num_answers=num_answers, away_s=0.02) < 25

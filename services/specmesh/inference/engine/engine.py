@@ -18,7 +18,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, TypeVar
@@ -36,16 +36,13 @@ from specmesh.inference.model import (
     Interrupted,
     LanguageModel,
     Logits,
+    SequenceState,
 )
 from specmesh.serving.errors import ResourceExhaustedStatus, UnavailableStatus
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-AWAY_S = 0.05
-"""The seconds without any work after which the answers whose prefixes are cached count as ended:
-the time of a draft, or of several."""
 
 
 class Engine:
@@ -206,10 +203,10 @@ class Engine:
             self._await_caller()
 
     def _await_caller(self) -> None:
-        """Wait for a call that need not compute its prefix again. If none comes for ``AWAY_S``, let
-        one that must go on: nobody needs the blocks that it evicts. Only time without work counts,
+        """Wait for a call that need not compute its prefix again. If none comes in time, let one
+        that must go on: nobody needs the blocks that it evicts. Only time without work counts,
         since while a prefix is computed its caller cannot call."""
-        left_s = self._worked_s + AWAY_S - time.perf_counter()
+        left_s = self._worked_s + self._rereads.patience_s - time.perf_counter()
         if left_s > 0:
             self._doorbell.nap(left_s)
         else:
@@ -217,10 +214,13 @@ class Engine:
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run one forward pass for all of ``running``; return the jobs that want another."""
+        reading = [job.request.sequence for job in running if job.is_prefilling]
+        num_before = _num_computed(reading)
         began_s = time.perf_counter()
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
+            self._rereads.computed(_num_computed(reading) - num_before, forward_s)
             self._make_room(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.hear()  # the calls that have come by now are no replies
@@ -298,6 +298,10 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
     except BaseException as error:
         return error
     return results
+
+
+def _num_computed(sequences: Sequence[SequenceState]) -> int:
+    return sum(each.num_computed_tokens for each in sequences)
 
 
 def _num_rows(results: list[Logits | None]) -> int | None:

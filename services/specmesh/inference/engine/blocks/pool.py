@@ -190,9 +190,10 @@ class BlockPool:
         num_missing = (len(chain) - 1) // BLOCK_TOKENS - num_leading
         is_reread = num_missing > 1 and self.rereads.is_reread(chain.digests[num_leading])
         evicts = num_blocks - num_leading > self.num_free
-        if is_reread and evicts and self.rereads.must_wait():
+        num_reread = num_missing * BLOCK_TOKENS if is_reread and evicts else 0
+        if num_reread and self.rereads.puts_off(num_reread):
             raise RereadLater
-        self.rereads.began(num_missing * BLOCK_TOKENS if is_reread and evicts else 0)
+        self.rereads.began(num_reread)
 
     def _leading(self, chain: PrefixChain, num_blocks: int) -> Blocks:
         """Return the blocks registered for the first ``num_blocks`` blocks of ``chain``, up to the

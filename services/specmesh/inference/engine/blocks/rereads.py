@@ -5,6 +5,10 @@ under way need more blocks than there are, the least recently used ones are thos
 calls next: with one answer too many, every call would compute its whole prefix again. So a call
 whose prefix was evicted a moment ago waits while the answers go on that still have theirs. Once
 these have made enough calls, or make none any more, one that waits takes its turn.
+
+Nobody says that an answer has ended, or for how long its caller is away for a draft. So a replica
+without work waits for as long as it takes to compute the prefix that waits: if no call comes, that
+takes twice the time at most, and if one does, no prefix is evicted that is needed next.
 """
 
 from __future__ import annotations
@@ -15,6 +19,13 @@ TOKENS_PER_CALL: Final = 8
 """The tokens of prefixes that may be computed again for each call that has begun since then."""
 A_MOMENT: Final = 1024
 """The number of calls within which an answer under way calls again, among hundreds of others."""
+AWAY_S: Final = 0.05
+"""The seconds without work that every replica waits for callers that are away: the time of a draft,
+or of several."""
+LONGEST_S: Final = 0.5
+"""The seconds without work after which no replica waits any longer."""
+MEMORY: Final = 8
+"""The number of latest forwards by which it is foreseen how long a prefix takes."""
 MOST_EVICTED: Final = 1 << 16
 """The number of evicted blocks that are remembered, a million tokens: they take 10 MB."""
 
@@ -34,6 +45,10 @@ class Rereads:
         """The number of calls that had begun when a block was evicted, by its digest; the latest
         last."""
         self._due = 0
+        self._num_put_off = 0
+        """The tokens of the latest prefix that was put off."""
+        self._num_computed = self._computed_s = 0.0
+        """The tokens and seconds of about the latest ``MEMORY`` forwards that computed prefixes."""
 
     def evicted(self, digest: bytes) -> None:
         """Record that the block with this ``digest`` was evicted."""
@@ -46,9 +61,26 @@ class Rereads:
         """Return whether the block with this ``digest`` was evicted a moment ago."""
         return self.num_calls - self._evicted.get(digest, -A_MOMENT) < A_MOMENT
 
-    def must_wait(self) -> bool:
-        """Return whether it is too early to compute a prefix again."""
+    def puts_off(self, num_reread: int) -> bool:
+        """Return whether it is too early to compute ``num_reread`` tokens of a prefix again."""
+        self._num_put_off = num_reread
         return self.num_calls < self._due
+
+    def computed(self, num_tokens: int, seconds: float) -> None:
+        """Record a forward that computed ``num_tokens`` of long prefixes, if any."""
+        if num_tokens:
+            kept = 1 - 1 / MEMORY
+            self._num_computed = kept * self._num_computed + num_tokens
+            self._computed_s = kept * self._computed_s + seconds
+
+    @property
+    def patience_s(self) -> float:
+        """The seconds without work after which to ``hurry``: those that the prefix takes that was
+        put off last, within bounds."""
+        if not self._num_computed:
+            return AWAY_S
+        reread_s = self._num_put_off * self._computed_s / self._num_computed
+        return min(max(AWAY_S, reread_s), LONGEST_S)
 
     def hurry(self) -> None:
         """Let the next prefix be computed again at once."""
