@@ -19,10 +19,18 @@ lost its way would go on with white space for ever."""
 ESCAPES = 'nrbtf\\"'
 """The characters that may follow a backslash in JSON. With \\uXXXX the name of a property could be
 spelled as no rule about it has it, and its value be anything."""
-_CONTROL = re.compile(
-    r"""\\u00(?:[01]|7f)|\\\\(?:[av]|[xuU]\{?0*(?:[01]?[0-9a-fA-F]|7[fF])(?![0-9a-fA-F]))"""
+_CONTROL = re.compile(r"(?<!\\)(?:\\\\)*\\u00(?:[01]|7f)")
+"""A control character in JSON; a backslash that is escaped itself begins none."""
+_ESCAPED = re.compile(
+    r"(?<!\\)(?:\\\\)*\\(?:[av]|[xuU]\{?0*(?:[01]?[0-9a-fA-F]|7[fF])(?![0-9a-fA-F]))"
 )
-"""A control character in a schema, or within a pattern, in which it has a backslash of its own."""
+"""A control character in a pattern."""
+_SPELLED = frozenset({"const", "enum", "required", "dependentRequired"})
+"""The keywords whose values are written in an answer as they are."""
+_BY_NAME = frozenset({"properties", "dependentSchemas", "$defs", "definitions"})
+"""The keywords that give names to schemas."""
+_NOTES = frozenset({"$comment", "default", "description", "examples", "title"})
+"""The keywords that say nothing about an answer."""
 
 
 class GrammarKind(StrEnum):
@@ -73,6 +81,30 @@ class Grammar:
 def json_rule(schema: Mapping[str, Any]) -> str:
     """Return what a rule in Lark's notation expands to for JSON that is valid under ``schema``."""
     # Where JSON has no other spelling of a character, the engine would leave it out.
-    escapes = ESCAPES + "u" if _CONTROL.search(json.dumps(schema)) else ESCAPES
+    escapes = ESCAPES + "u" if _has_control(schema) else ESCAPES
     options = {"whitespace_pattern": WHITE_SPACE, "json_allowed_escapes": escapes}
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
+
+
+def _has_control(schema: Mapping[str, Any]) -> bool:
+    """Return whether an answer may need a control character: in a value, a pattern or the name of
+    a property that ``schema`` gives."""
+    spelled: list[Any] = []
+    patterns: list[Any] = []
+    schemas: list[Any] = [schema]  # a stack of our own, since they may be nested deeply
+    while schemas:
+        each = schemas.pop()
+        if isinstance(each, list):
+            schemas += each
+        for keyword, value in each.items() if isinstance(each, Mapping) else ():
+            if keyword in _SPELLED:
+                spelled.append(value)
+            elif keyword == "pattern":
+                patterns.append(value)
+            elif keyword in {*_BY_NAME, "patternProperties"} and isinstance(value, Mapping):
+                (spelled if keyword in _BY_NAME else patterns).extend(value)
+                schemas += value.values()
+            elif keyword not in _NOTES:
+                schemas.append(value)
+    escaped = any(isinstance(each, str) and _ESCAPED.search(each) for each in patterns)
+    return escaped or _CONTROL.search(json.dumps([spelled, patterns])) is not None

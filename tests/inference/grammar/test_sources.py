@@ -66,6 +66,40 @@ def test_a_source_means_what_its_language_says(kind, source, texts, others):
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"description": r"a\aerial"},
+        {"title": "\x07", "$comment": r"C:\x1", "default": r"\v", "examples": ["\x01"]},
+        {"properties": {"a": {"type": "integer", "description": r"\u0001"}}},
+        {"$defs": {"pattern": {"description": r"\a"}}},
+        {"patternProperties": {r"^\\\\a$": True}},
+        {"properties": {"a": {"type": "integer"}, "b": {"enum": [r"C:\u0001", r"a\aerial"]}}},
+    ],
+)
+def test_a_backslash_in_a_schema_does_not_let_a_property_pass_its_rule(more):
+    """Notes may have any text, and where a backslash means itself it begins no escape."""
+    schema = {**json.loads(A_NUMBER), **more}
+    grammar = Grammar(SCHEMA, json.dumps(schema))
+    assert fits(grammar, '{"a": 1}')
+    assert not fits(grammar, r'{"\u0061": "x"}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"const": {"description": "\x01"}}, r'{"description": "\u0001"}'),
+        ({"properties": {"default": {"const": "\x01"}}}, r'{"default": "\u0001"}'),
+        ({"$defs": {"title": {"const": "\x01"}}, "$ref": "#/$defs/title"}, r'"\u0001"'),
+        ({"anyOf": [{"pattern": r"^\\\a$", "type": "string"}]}, r'"\\\u0007"'),
+        ({"properties": {"\x01": {"type": "null"}}}, r'{"\u0001": null}'),
+        ({"patternProperties": {r"^\x01$": {"type": "null"}}}, r'{"\u0001": null}'),
+    ],
+)
+def test_a_control_character_that_a_schema_asks_for_can_be_written(schema, text):
+    assert fits(Grammar(SCHEMA, json.dumps(schema)), text)
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {"exclusiveMinimum": 0, "maximum": 0.5},
