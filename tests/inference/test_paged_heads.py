@@ -20,7 +20,9 @@ from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 from specmesh.inference.models.heads.serving import serve_heads
+from specmesh.inference.models.probe import PROBE_BLOCKS
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.service.warm_up import warm_up
 
 pytestmark = pytest.mark.numbers
 
@@ -201,6 +203,12 @@ def test_a_draft_keeps_its_text_while_others_compute(load_with_head, unpaged):
         model.open(TOKENS[50:100], NEVER, 0)
     draft.close(())
     model.open(TOKENS[50:100], NEVER, 0).close(())
+
+
+def test_the_least_cache_has_room_for_the_forwards_before_the_first_call(load_with_head):
+    model = load_with_head(cache_tokens=PROBE_BLOCKS * BLOCK_TOKENS)
+    warm_up(model)
+    assert model.pool.num_used == 0
 
 
 def test_a_draft_without_room_takes_nothing(load_with_head, unpaged):

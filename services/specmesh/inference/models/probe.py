@@ -24,7 +24,8 @@ from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable
 
 PROBE_BLOCKS = 3
-"""Two blocks for a prefix and its tree, and one for the other session."""
+"""Two blocks for a prefix and its tree, and one for the other session. The widest forward of
+``service/warm_up.py`` takes as many, so that no replica can start with fewer."""
 _PREFIX_TOKENS = 8
 _COMMON_TOKENS = 16
 _TEXT_TOKENS = 24

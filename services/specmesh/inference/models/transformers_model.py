@@ -29,6 +29,7 @@ from specmesh.inference.model import (
     ForwardSize,
     Logits,
     ModelDescription,
+    ModelNotLoadable,
 )
 from specmesh.inference.models.cpu.attention import prepare
 from specmesh.inference.models.cpu.linear import pack_linears
@@ -82,7 +83,7 @@ class TransformersModel:
         self._ranks = ranks
         self._hidden: Tensor | None = None
         """The hidden states at the rows of the latest forward pass, for heads."""
-        shapes = (kv_shape(model), *(() if heads is None else heads.kept))
+        shapes = _kv_shapes(model, heads)
         for shape in shapes:
             prepare(shape, model.device)
         num_blocks = max(1, cache_bytes // sum(shape.block_bytes for shape in shapes))
@@ -162,6 +163,9 @@ class TransformersModel:
         heads = None
         if heads_for is not None:  # before the output layer is packed
             heads = heads_for(model, description.weights_digest)
+        least = PROBE_BLOCKS * sum(shape.block_bytes for shape in _kv_shapes(model, heads))
+        if cache_bytes is not None and cache_bytes < least:
+            raise ModelNotLoadable(f"--cache-bytes: at least {least} bytes")
         plain = plain_logits(name, model)
         if _can_have_graphs(model) and ranks is None and heads is None and divide is None:
             cache_bytes = cache_bytes or _room_on(model.device)
@@ -289,6 +293,11 @@ def _room_on(device: torch.device) -> int:
         return CPU_CACHE_BYTES
     free, _ = torch.cuda.mem_get_info(device)
     return int(free * FREE_SHARE)
+
+
+def _kv_shapes(model: Any, heads: TensorHeads | None) -> tuple[KVShape, ...]:
+    """Return the shapes of all that is kept of a token, by ``model`` and by its ``heads``."""
+    return (kv_shape(model), *(() if heads is None else heads.kept))
 
 
 def kv_shape(model: Any) -> KVShape:
