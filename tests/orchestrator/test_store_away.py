@@ -124,6 +124,32 @@ async def test_a_named_start_that_redis_runs_late_is_the_session_of_its_answer(
         assert len(await stored.keys("*:session")) == 2
 
 
+async def test_an_answer_whose_session_turns_out_to_be_anothers_goes_on_without_one(
+    connect, serve, store_on, start_redis
+):
+    redis, verifier = start_redis(), Verifier()
+    stubs = [
+        await serve(await connect([verifier]), store_on(redis.url, timeout_s=10)) for _ in range(2)
+    ]
+    asked = {"speculation": {"strategy": "autoregressive"}}
+    named = request(request_id="start", **asked)
+    first = await collect(stubs[0].Generate(named))
+    await collect(stubs[1].Generate(request(**asked)))  # so that it is connected
+    redis.pause()
+    turnstile = Turnstile()
+    verifier.always = turnstile
+    again = Reader(stubs[1].Generate(named), turnstile)
+    assert not (await again.next_chunk()).resumable
+    redis.resume()
+    for _ in range(NUM_TOKENS - 2):
+        assert not (await again.next_chunk()).resumable
+        await asyncio.sleep(0.02)  # for Redis to come to itself
+    turnstile.turn(10)
+    answer = await collect(again.call, begun=again.answer)
+    assert answer.tokens == first.tokens
+    assert not answer.finished.resumable
+
+
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 async def test_redis_lost_within_an_answer_costs_only_resumption(
     connect, serve, store_on, start_redis, counted, caplog, harm

@@ -70,6 +70,8 @@ class SessionLog:
         )
         # None means that the store lacks the session, as far as is known.
         self._num_stored = len(self._token_ids) if is_stored else None
+        self._is_certain = True
+        """False while another answer may have the session, by which this one is not to end."""
         self._touch_is_due = False
         self._finished: StopReason | None = None
         self._stored_finished: StopReason | None = None
@@ -93,7 +95,8 @@ class SessionLog:
 
         A store that fails or exceeds its patience may have begun the session, or do so later. The
         answer therefore goes on under ``claim``: its first write changes nothing if the session is
-        stored, stores it if not, and ends the answer if another stream has it.
+        stored, and stores it if not. If another answer turns out to have the session, perhaps one
+        that nobody reads any more, this one goes on without being stored.
         """
         store = self._store
         assert store is not None
@@ -104,6 +107,7 @@ class SessionLog:
                     return False
                 num_stored = len(self._token_ids)
         self.session, self._num_stored = session, num_stored
+        self._is_certain = num_stored is not None
         return True
 
     @asynccontextmanager
@@ -185,9 +189,16 @@ class SessionLog:
         """Write until the store has everything. Raises ``StaleEpoch`` or
         ``StoredSessionCancelled``."""
         backoff_s = FIRST_BACKOFF_S
-        while not self._is_caught_up:
+        while self._store is not None and not self._is_caught_up:
             try:
                 await self._write(store)
+                self._is_certain = True
+            except StaleEpoch:
+                if self._is_certain:
+                    raise
+                self._store = None
+                fields = {"session": self.session.session_id}
+                log.info("another answer has this session: going on without it", extra=fields)
             except (SessionNotFound, StoreConflict):
                 # It expired, or Redis lost all or part of it: write the whole session again.
                 self._num_stored = None
