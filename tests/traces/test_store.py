@@ -9,6 +9,7 @@ import pytest
 from tests.traces.otlp import ANSWER, answer, group, make_span
 
 from specmesh.traces.spans import spans_from
+from specmesh.traces.store import writer as writer_module
 from specmesh.traces.store.blob import pack, unpack
 from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
 from specmesh.traces.store.query import Order, Query
@@ -215,6 +216,26 @@ def test_a_trace_without_its_spans_is_damaged(path):
     store._connection.execute("DELETE FROM spans")
     with StoreReader(path) as reader, pytest.raises(StoreError, match="is damaged"):
         reader.spans(f"{1:032x}")
+    assert store.add(stored(answer(1))) == 0  # they come again
+    with StoreReader(path) as reader:
+        assert reader.spans(f"{1:032x}").resource_spans
+
+
+def test_a_trace_that_cannot_be_stored_costs_no_other_batch(path, monkeypatch):
+    store, added = writer(path), StoreWriter._add
+
+    def add(self, trace):
+        if trace.summary.trace_id == f"{1:032x}":
+            raise sqlite3.OperationalError("full")
+        added(self, trace)
+
+    monkeypatch.setattr(StoreWriter, "_add", add)
+    monkeypatch.setattr(writer_module, "batches", lambda traces, *_: [[each] for each in traces])
+    assert store.add([*stored(answer(1)), *stored(answer(2))]) == 1
+    with StoreReader(path) as reader:
+        assert reader.spans(f"{2:032x}").resource_spans
+    with pytest.raises(StoreError, match="full"):
+        store.add(stored(answer(1)))
 
 
 @pytest.mark.parametrize("start_ns", [2**64 - 10**9, 2**62])

@@ -160,7 +160,7 @@ def choose(
 ) -> None:
     """Choose the strategy and options with the most expected tokens per second."""
     read = read_profile(profile, "PROFILE")
-    if not read.acceptance:
+    if not read.acceptance and (read.costs.drafters or read.costs.heads):
         why = f"{profile}: acceptance: is empty, since measuring was stopped too early"
         raise typer.BadParameter(why, param_hint="PROFILE")
     if not read.complete:

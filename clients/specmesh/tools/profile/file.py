@@ -82,7 +82,7 @@ class Profile:
         """Return the profile that ``to_json`` wrote. Raises ``InvalidField`` for any other text."""
         try:
             read: Any = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidField("file", f"is not JSON: {error}") from None
         if not isinstance(read, dict):
             raise InvalidField("file", "must be a JSON object")

@@ -47,15 +47,18 @@ class StoreWriter:
         """
         fitting = [trace for trace in traces if self._fits(trace)]
         num_left_out = len(traces) - len(fitting)
+        errors: list[StoreError] = []
         for batch in batches(fitting, self._limits.batch_pages, self._joined_pages):
             try:
                 num_left_out += self._write(batch)
             except StoreError as error:
-                if len(batch) == 1 or _is_busy(error):  # each attempt would wait as long again
+                if _is_busy(error):  # each attempt would wait as long again
                     raise
-                num_left_out += self._write_each(batch)
+                num_left_out += self._write_each(batch, errors)
+        if errors and num_left_out + len(errors) == len(traces):
+            raise errors[-1]
         self.tidy()
-        return num_left_out
+        return num_left_out + len(errors)
 
     def _fits(self, trace: StoredTrace) -> bool:
         _, num_stored = self._stored_size(trace)
@@ -73,7 +76,7 @@ class StoreWriter:
         a large trace that would take seconds."""
         with self._complaining():
             found: tuple[int, int] | None = self._connection.execute(
-                "SELECT length(otlp), num_spans FROM traces JOIN spans USING (id)"
+                "SELECT coalesce(length(otlp), 0), num_spans FROM traces LEFT JOIN spans USING (id)"
                 " WHERE trace_id = ?",
                 (trace.summary.trace_id,),
             ).fetchone()
@@ -90,18 +93,16 @@ class StoreWriter:
                 self._add(trace)
         return 0
 
-    def _write_each(self, batch: Sequence[StoredTrace]) -> int:
+    def _write_each(self, batch: Sequence[StoredTrace], errors: list[StoreError]) -> int:
         """Store each trace of ``batch`` by itself, since no trace may cost the others, and return
-        the number left out. Raises StoreError if none can be stored."""
-        num_left_out, errors = 0, list[StoreError]()
+        the number left out without an error; the others are added to ``errors``."""
+        num_left_out = 0
         for trace in batch:
             try:
                 num_left_out += self._write([trace])
             except StoreError as error:
                 errors.append(error)
-        if len(errors) == len(batch):
-            raise errors[-1]
-        return num_left_out + len(errors)
+        return num_left_out
 
     def tidy(self) -> None:
         """Delete some of the expired traces, and return some of the free pages to the disk."""
@@ -144,7 +145,7 @@ class StoreWriter:
         """Delete the stored part of ``trace``, if any, and return ``trace`` joined with it, or in
         place of it if it can't be read."""
         found = self._connection.execute(
-            "SELECT id, otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?",
+            "SELECT id, otlp FROM traces LEFT JOIN spans USING (id) WHERE trace_id = ?",
             (trace.summary.trace_id,),
         ).fetchone()
         if found is None:
@@ -152,7 +153,7 @@ class StoreWriter:
         number, blob = found
         self._delete([number])
         try:
-            stored = unpack(blob)
+            stored = unpack(blob or b"")
         except DamagedBlob:
             return trace
         return StoredTrace.of([*stored.resource_spans, *unpack(trace.blob).resource_spans])
