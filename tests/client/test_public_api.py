@@ -114,7 +114,12 @@ COMMANDS_TAKE = (
 """Where the shipped models lie, what spans are called, what ends a process, how commands are made
 and addresses read; `trace show` simulates what would have been quicker where the simulation is
 there."""
-CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.startup"}
+CHECKS_BEFORE_A_START = {
+    "specmesh.orchestrator",
+    "specmesh.serving.calibration_file",
+    "specmesh.serving.startup",
+    "specmesh.serving.templates.template_language",
+}
 """`up` reads them before it starts what they belong to."""
 
 

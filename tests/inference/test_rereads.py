@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 import pytest
 
@@ -170,10 +171,24 @@ def test_an_idle_replica_waits_for_callers_as_long_as_the_prefix_that_waits_woul
     pace.computed(0, 9.0)
     pace.computed(250, 0.05)
     assert pace.patience_s == pytest.approx(0.16)
+    pace.puts_off(10)  # behind the other
+    assert pace.patience_s == pytest.approx(0.16)
+    pace.began(800)
     pace.puts_off(10)
     assert pace.patience_s == rereads.AWAY_S
     pace.puts_off(100_000)
     assert pace.patience_s == rereads.LONGEST_S
+
+
+def test_while_others_work_a_prefix_waits_for_a_few_times_as_long_as_it_takes():
+    pace = Rereads()
+    pace.began(800)
+    assert pace.turn_s == inf  # nobody waits
+    pace.puts_off(800)
+    pace.computed(250, 0.05)
+    assert pace.turn_s == pytest.approx(rereads.TURN * 0.16)
+    pace.began(800)
+    assert pace.turn_s == inf
 
 
 async def test_more_answers_than_the_cache_holds_do_not_read_their_texts_with_every_call(load):

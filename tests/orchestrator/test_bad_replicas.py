@@ -317,6 +317,22 @@ async def test_poison_does_not_take_healthy_replicas_out(connect):
     assert sum(POISON in request.tree.token_ids for request in asked) == 20 * 3
 
 
+async def test_client_is_told_of_logits_that_are_not_finite_and_no_replica_is_blamed(
+    connect, serve
+):
+    async def overflow() -> None:
+        raise FloatingPointError("no finite maximum: nan")
+
+    verifiers = [Verifier() for _ in range(3)]
+    for verifier in verifiers:
+        verifier.always = overflow
+    mesh = await connect(verifiers, [Drafter()])
+    code, reason = await refusal((await serve(mesh)).Generate(request()))
+    assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "LOGITS_NOT_FINITE")
+    assert len(mesh.mesh.verifiers.usable()) == 3
+    assert sum(len(verifier.requests) for verifier in verifiers) == 2  # two that agree are believed
+
+
 async def test_client_is_told_that_its_request_breaks_replicas(connect, serve):
     verifiers = [Verifier() for _ in range(3)]
     for verifier in verifiers:

@@ -239,18 +239,6 @@ def test_it_tells_nothing_of_larger_forwards():
     assert price.token_s == 0
 
 
-def test_the_first_forward_with_drafts_of_a_crowd_tells_what_they_take_at_once():
-    """Else tokens would count as free in the next forwards, although their price is known."""
-    price = timed_price(64)
-    for _ in range(20 * 64):
-        price.add(64, 64, 0.01 + 0.005 * 64, 0.0)
-    assert not price.is_known
-    for _ in range(64):
-        price.add(64, 128, 0.01 + 0.005 * 128, 0.0)
-    assert price.is_known
-    assert price.token_s == pytest.approx(64 * 0.005)
-
-
 def test_what_calls_show_replaces_what_was_timed_at_the_start():
     price = timed_price(1)
     for rows in [1, 5, 2, 8] * 8:

@@ -36,7 +36,7 @@ class _WatchedPrefix(CommittedPrefix):
             _world.ledger.began(self)
 
 
-def _client_channel(address: str, _: Any, *, calm: bool = False) -> Any:
+def _client_channel(address: str, *_: Any, calm: bool = False) -> Any:
     assert _world is not None
     return _world.client_channel(address)
 

@@ -7,6 +7,7 @@ import grpc.aio
 
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.serving.errors import (
+    LOGITS_NOT_FINITE,
     FailedPreconditionStatus,
     ResourceExhaustedStatus,
     UnavailableStatus,
@@ -33,8 +34,15 @@ def for_client(error: Exception) -> Exception:
             assert info is not None
             return FailedPreconditionStatus(info.reason, details, info.metadata)
         case CallFault.REFUSED:
-            wrong = invalid_field(error)
-            if wrong is not None and wrong.field.startswith(COMPILED_BY_REPLICAS):
-                return wrong
-            return error  # the request was checked before, so this is a bug of ours
+            return _of_refusal(error, details)
     return UnavailableStatus("VERIFIER_LOST", f"no replica of the target answered: {details}")
+
+
+def _of_refusal(error: grpc.aio.AioRpcError, details: str) -> Exception:
+    info = error_info(error)
+    if info is not None and info.reason == LOGITS_NOT_FINITE:
+        return FailedPreconditionStatus(info.reason, details)
+    wrong = invalid_field(error)
+    if wrong is not None and wrong.field.startswith(COMPILED_BY_REPLICAS):
+        return wrong
+    return error  # the request was checked before, so this is a bug of ours

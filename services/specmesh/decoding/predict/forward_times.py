@@ -64,17 +64,13 @@ class ForwardTimes:
 
     def add(self, num_rows: float, seconds: float) -> None:
         """Record a forward, or several that had ``num_rows`` and took ``seconds`` on average."""
-        differs = bool(self._latest) and num_rows != self._latest[-1][0]
-        is_first = differs and not self._knows_rows
-        self._knows_rows |= differs
+        self._knows_rows |= bool(self._latest) and num_rows != self._latest[-1][0]
         self._latest.append((num_rows, seconds))
         size = int(num_rows * num_rows).bit_length()
         self._kept[size].append((self._num_added, num_rows, seconds))
         self._num_added += 1
         self._num_new += 1
-        # Before forwards that nobody has asked about are lost, and at the first one that tells what
-        # a row takes: until then it counts as free.
-        if is_first or self._num_new >= WINDOW // 2:
+        if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
             self._num_new = 0
             self._fit()
 

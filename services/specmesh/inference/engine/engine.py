@@ -62,7 +62,8 @@ class Engine:
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting = AdmissionQueue()
         self._rereads = Rereads()
-        self._worked_s = 0.0
+        self._worked_s = self._reread_at_s = 0.0
+        self._num_rereads = 0
         """The time at which the latest forward pass ended."""
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
@@ -199,6 +200,7 @@ class Engine:
         if running:
             running[:] = self._forward(model, running)
             self._worked_s = time.perf_counter()
+            self._take_turns()
         elif self._waiting:
             self._await_caller()
 
@@ -210,6 +212,14 @@ class Engine:
         if left_s > 0:
             self._doorbell.nap(left_s)
         else:
+            self._rereads.hurry()
+
+    def _take_turns(self) -> None:
+        """Let the next prefix be computed again if the last one was a while ago: whoever else
+        works, its caller does not wait for long."""
+        if self._rereads.num_rereads > self._num_rereads:
+            self._num_rereads, self._reread_at_s = self._rereads.num_rereads, self._worked_s
+        elif self._waiting and self._worked_s - self._reread_at_s >= self._rereads.turn_s:
             self._rereads.hurry()
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:

@@ -8,11 +8,13 @@ these have made enough calls, or make none any more, one that waits takes its tu
 
 Nobody says that an answer has ended, or for how long its caller is away for a draft. So a replica
 without work waits for as long as it takes to compute the prefix that waits: if no call comes, that
-takes twice the time at most, and if one does, no prefix is evicted that is needed next.
+takes twice the time at most, and if one does, no prefix is evicted that is needed next. While
+others work, a prefix waits no longer than three times as long as it takes.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 TOKENS_PER_CALL: Final = 8
@@ -24,6 +26,9 @@ AWAY_S: Final = 0.05
 or of several."""
 LONGEST_S: Final = 0.5
 """The seconds without work after which no replica waits any longer."""
+TURN: Final = 3.0
+"""A prefix is computed again at the latest when so many times its own time have passed since the
+last one was begun, whoever works meanwhile."""
 MEMORY: Final = 8
 """The number of latest forwards by which it is foreseen how long a prefix takes."""
 MOST_EVICTED: Final = 1 << 16
@@ -39,14 +44,14 @@ class Rereads:
     """Tells evicted prefixes from new ones, and when the next one may be computed again."""
 
     def __init__(self) -> None:
-        self.num_calls = 0
-        """The calls that have begun."""
+        self.num_calls = self.num_rereads = 0
+        """The calls that have begun, and those of them that computed a prefix again."""
         self._evicted: dict[bytes, int] = {}
         """The number of calls that had begun when a block was evicted, by its digest; the latest
         last."""
         self._due = 0
         self._num_put_off = 0
-        """The tokens of the latest prefix that was put off."""
+        """The tokens of the longest prefix that was put off since one was computed again."""
         self._num_computed = self._computed_s = 0.0
         """The tokens and seconds of about the latest ``MEMORY`` forwards that computed prefixes."""
 
@@ -63,7 +68,7 @@ class Rereads:
 
     def puts_off(self, num_reread: int) -> bool:
         """Return whether it is too early to compute ``num_reread`` tokens of a prefix again."""
-        self._num_put_off = num_reread
+        self._num_put_off = max(self._num_put_off, num_reread)
         return self.num_calls < self._due
 
     def computed(self, num_tokens: int, seconds: float) -> None:
@@ -75,12 +80,22 @@ class Rereads:
 
     @property
     def patience_s(self) -> float:
-        """The seconds without work after which to ``hurry``: those that the prefix takes that was
-        put off last, within bounds."""
+        """The seconds without work after which to ``hurry``: those that it takes to compute the
+        prefix that was put off, within bounds."""
+        return min(max(AWAY_S, self._reread_s), LONGEST_S)
+
+    @property
+    def turn_s(self) -> float:
+        """The seconds from the beginning of a prefix that is computed again to that of the next,
+        after which to ``hurry`` also while others work: they have most of the time. Infinite if
+        none was put off since."""
+        return max(AWAY_S, TURN * self._reread_s) if self._num_put_off else inf
+
+    @property
+    def _reread_s(self) -> float:
         if not self._num_computed:
-            return AWAY_S
-        reread_s = self._num_put_off * self._computed_s / self._num_computed
-        return min(max(AWAY_S, reread_s), LONGEST_S)
+            return 0.0
+        return self._num_put_off * self._computed_s / self._num_computed
 
     def hurry(self) -> None:
         """Let the next prefix be computed again at once."""
@@ -90,4 +105,6 @@ class Rereads:
         """Record that a call has begun that computes ``num_reread`` tokens again."""
         self.num_calls += 1
         if num_reread:
+            self.num_rereads += 1
+            self._num_put_off = 0
             self._due = self.num_calls + num_reread // TOKENS_PER_CALL
