@@ -18,11 +18,20 @@ from cryptography.hazmat.primitives.asymmetric.types import (
 )
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from tests.serving.identity.conftest import DAY, Dial, Serve, authority_in, flags, verify
+from tests.serving.identity.conftest import (
+    DAY,
+    TRUST_DOMAIN,
+    Dial,
+    Serve,
+    authority_in,
+    flags,
+    verify,
+)
 from tests.serving.identity.test_rotation import serial_at, serial_in
 
 from specmesh.serving.certs.folder import renew
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
+from specmesh.serving.identity.roles import spiffe_id
 from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.startup import CannotStart
@@ -38,7 +47,7 @@ def certificate_of(
     authority = authority_in(certs).own
     builder = (
         x509.CertificateBuilder(extensions=[x509.Extension(e.oid, False, e) for e in extensions])
-        .subject_name(authority.certificate.subject)
+        .subject_name(x509.Name.from_rfc4514_string("CN=anybody"))
         .issuer_name(authority.certificate.subject)
         .public_key(key.public_key())
         .serial_number(1)
@@ -88,10 +97,11 @@ async def test_a_certificate_that_cannot_be_parsed_leaves_the_former_in_use(
     "key",
     [
         *(ec.generate_private_key(ec.SECP256K1()), ec.generate_private_key(ec.SECP224R1())),
+        *(ec.generate_private_key(ec.SECP521R1()), Ed25519PrivateKey.generate()),
         *(Ed448PrivateKey.generate(), dsa.generate_private_key(2048)),
         rsa.generate_private_key(65537, 1024),
     ],
-    ids=["secp256k1", "P-224", "Ed448", "DSA", "RSA of 1024 bits"],
+    ids=["secp256k1", "P-224", "P-521", "Ed25519", "Ed448", "DSA", "RSA of 1024 bits"],
 )
 def test_a_key_that_tls_refuses_leaves_the_former_certificate_in_use(
     key: CertificateIssuerPrivateKeyTypes, certs: Path, caplog: pytest.LogCaptureFixture
@@ -110,18 +120,22 @@ def test_a_key_that_tls_refuses_leaves_the_former_certificate_in_use(
 @pytest.mark.parametrize(
     "key",
     [
-        *(ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP521R1())),
-        *(Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 2048)),
+        *(ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP384R1())),
+        rsa.generate_private_key(65537, 2048),
     ],
-    ids=["P-384", "P-521", "Ed25519", "RSA of 2048 bits"],
+    ids=["P-256", "P-384", "RSA of 2048 bits"],
 )
-async def test_a_port_is_served_with_every_key_that_is_not_refused(
-    key: CertificateIssuerPrivateKeyTypes, certs: Path, serve: Serve
+async def test_both_ends_of_a_call_may_have_every_key_that_is_not_refused(
+    key: CertificateIssuerPrivateKeyTypes, certs: Path, serve: Serve, dial: Dial
 ):
-    settings = flags(certs, "verifier")
-    settings["tls_cert"].write_bytes(certificate_of(key, certs))
+    uri = x509.UniformResourceIdentifier(spiffe_id(TRUST_DOMAIN, "orchestrator"))
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), uri])
+    settings = flags(certs, "orchestrator")
+    settings["tls_cert"].write_bytes(certificate_of(key, certs, names))
     settings["tls_key"].write_bytes(pem_of(key))
-    assert await serve(**settings)
+    port = await serve(**settings)
+    await verify(dial(port, certs, "orchestrator"))
+    assert await serial_at(port, certs) == serial_in(settings["tls_cert"])
     assert RenewedContext(TlsFiles(*settings.values()), require_clients=True)
 
 

@@ -13,7 +13,6 @@ import grpc.aio
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import PublicKeyAlgorithmOID
 
@@ -199,21 +198,20 @@ def _described(leaf: x509.Certificate, certificate: Certificate) -> Mapping[str,
     }
 
 
-_KEYS_OF_TLS = "RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"
-_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_KEYS_OF_TLS = "RSA of 2048 bits or more, or ECDSA on P-256 or P-384"
+_CURVES = (ec.SECP256R1, ec.SECP384R1)
 _MIN_RSA_BITS = 2048
 
 
 def _is_for_tls(key: object, algorithm: x509.ObjectIdentifier) -> bool:
-    """Return True for the keys that gRPC's TLS and Python's both take. gRPC tells nobody that it
-    goes on with the former certificate because it can't use the newest."""
+    """Return True for the keys that gRPC's TLS and Python's both take, of their own and of peers.
+    gRPC tells nobody that it goes on with the former certificate because it can't use the newest.
+    """
     if isinstance(key, rsa.RSAPublicKey):
         # A key that its certificate restricts to RSA-PSS is of the same class.
         plain = algorithm == PublicKeyAlgorithmOID.RSAES_PKCS1_v1_5
         return plain and key.key_size >= _MIN_RSA_BITS
-    if isinstance(key, ec.EllipticCurvePublicKey):
-        return isinstance(key.curve, _CURVES)
-    return isinstance(key, Ed25519PublicKey)
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)
 
 
 @contextmanager
