@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from specmesh.client import (
     TokenFile,
     Unauthenticated,
 )
+from specmesh.client.connections.pems import PemTexts
 from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_name, callers_token
 from specmesh.gateway.probe import Probe
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
-from specmesh.serving.identity.expiry import CertificateFiles, reported_files
+from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.on_behalf import CALLER
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
 from specmesh.serving.identity.watched import UnusableFile, Watched
@@ -30,6 +32,19 @@ _OPTIONS = (("grpc.http2.bdp_probe", 0),)
 product, and gRPC would buffer megabytes of an answer whose client doesn't read."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifiedTls(Tls):
+    """TLS with the gateway's certificate, so that calls use what its log and its metric say."""
+
+    certificate: Watched[Certificate]
+
+    def pems(self) -> PemTexts:
+        """Return the contents of the certificate's files, the same until they change. Raises
+        ``UnusableFile`` if they have never been usable."""
+        mine = self.certificate.current()
+        return PemTexts(mine.ca, mine.chain, mine.key)
+
+
 class KnownOrchestrators:
     """The orchestrators in ``settings``. Raises ``UnusableFile`` for an unusable file of a
     certificate or token."""
@@ -37,7 +52,9 @@ class KnownOrchestrators:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clients: list[AsyncClient] = []
-        self._certificates = _certificates(settings)
+        self._certificate = _certificate(settings)
+        # The metric includes them for as long as somebody refers to them.
+        self._reported = self._certificate or reported_files((settings.mesh_ca,))
         self._tls = self._mesh_tls()
         self._bearer = settings.bearer
         self.door, self.probe = self._door_and_probe()
@@ -70,19 +87,15 @@ class KnownOrchestrators:
     def _mesh_tls(self) -> Tls | None:
         """Return the TLS of all clients, which has read its files: should they become unusable
         later, those of now stay in use."""
-        settings = self._settings
-        if settings.mesh_ca is None:
+        ca, mine, name = self._settings.mesh_ca, self._certificate, self._orchestrators_name
+        if ca is None:
             return None
-        tls = Tls(
-            root_certificates=settings.mesh_ca,
-            certificate_chain=settings.mesh_cert,
-            private_key=settings.mesh_key,
-            server_name=self._orchestrators_name,
-        )
+        own = None if mine is None else CertifiedTls(certificate=mine, server_name=name)
+        tls = own or Tls(root_certificates=ca, server_name=name)
         try:
             tls.pems()
         except (OSError, ValueError) as error:
-            raise UnusableFile(f"--mesh-ca, --mesh-cert or --mesh-key: {error}") from error
+            raise UnusableFile(f"--mesh-ca: {error}") from error
         return tls
 
     @property
@@ -90,9 +103,9 @@ class KnownOrchestrators:
         """The host name that orchestrators' certificates must be for."""
         if self._settings.mesh_trust_domain:
             return host_of(ORCHESTRATOR, self._settings.mesh_trust_domain)
-        mine = self._certificates.current()
-        looked_for = mine.host_of if isinstance(mine, Certificate) else host_of
-        return looked_for(ORCHESTRATOR)
+        if self._certificate is None:
+            return host_of(ORCHESTRATOR)
+        return self._certificate.current().host_of(ORCHESTRATOR)
 
     def _client(self, **credentials: Any) -> AsyncClient:
         settings = self._settings
@@ -123,11 +136,11 @@ def _own_token(file: Path) -> TokenFile:
     return token
 
 
-def _certificates(settings: GatewaySettings) -> Watched[Certificate] | Watched[CertificateFiles]:
-    """Return the gateway's certificate for the mesh with the CA to verify orchestrators by, or the
-    CA alone if there is no certificate."""
+def _certificate(settings: GatewaySettings) -> Watched[Certificate] | None:
+    """Return the gateway's certificate for the mesh, with the CA to verify orchestrators by; None
+    if it has none."""
     if settings.mesh_cert is None or settings.mesh_key is None:
-        return reported_files((settings.mesh_ca,))
+        return None
     return watched_certificate(
         TlsFiles(settings.mesh_cert, settings.mesh_key, settings.mesh_ca, "--mesh")
     )
