@@ -1,5 +1,6 @@
 """Certificates and keys that no connection can be made with, at first and later."""
 
+import codecs
 import logging
 
 import pytest
@@ -55,6 +56,20 @@ def test_comments_in_any_language_may_stand_around_certificates(authority):
         mesh.answer("well met")
         with Client(mesh.address, tls=Tls(root_certificates=commented)) as client:
             assert client.complete("hello").text == "well met"
+
+
+def test_pems_may_begin_with_the_mark_of_utf_8(authority, tmp_path):
+    key, chain = authority.issue("client")
+    given = {"root_certificates": authority.pem, "certificate_chain": chain, "private_key": key}
+    marked = {field: codecs.BOM_UTF8 + pem for field, pem in given.items()}
+    files = {field: tmp_path / field for field in marked}
+    for field, file in files.items():
+        file.write_bytes(marked[field])
+    with FakeMesh(authority.server(clients=authority)) as mesh:
+        for each in (marked, files):
+            mesh.answer("well met")
+            with Client(mesh.address, tls=Tls(**each), max_retries=0) as client:
+                assert client.complete("hello").text == "well met"
 
 
 def test_while_a_changed_file_is_unusable_the_former_stay_in_use_and_it_is_logged_once(

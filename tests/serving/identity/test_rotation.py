@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
 import ssl
@@ -195,6 +196,17 @@ async def test_a_port_with_an_expired_certificate_opens_and_logs_an_error(
     assert ("certificate not valid", logging.ERROR) in [
         (record.msg, record.levelno) for record in caplog.records
     ]
+
+
+async def test_a_port_is_served_from_files_that_begin_with_the_mark_of_utf_8(
+    certs: Path, serve: Serve, dial: Dial
+):
+    settings = flags(certs, "verifier")
+    for file in settings.values():
+        file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    port = await serve(**settings)
+    (certs / "ca.pem").write_bytes(settings["tls_ca"].read_bytes().removeprefix(codecs.BOM_UTF8))
+    await verify(dial(port, certs, "orchestrator"))
 
 
 def damage(certs: Path, how: str) -> None:

@@ -3,6 +3,7 @@ than that nobody can be reached."""
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import ssl
@@ -83,7 +84,11 @@ def version_of(pem: Pem | None) -> object:
 
 
 def _read(pem: Pem | None) -> bytes | None:
-    return pem if pem is None or isinstance(pem, bytes) else Path(pem).read_bytes()
+    if pem is None:
+        return None
+    text = pem if isinstance(pem, bytes) else Path(pem).read_bytes()
+    # gRPC would take the mark of UTF-8 for a part of the first line, and find nothing.
+    return text.removeprefix(codecs.BOM_UTF8)
 
 
 def _check(texts: PemTexts) -> None:

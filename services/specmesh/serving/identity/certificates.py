@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,7 +50,8 @@ class TlsFiles:
 
     def _bytes(self, of: str, path: Path) -> bytes:
         try:
-            return path.read_bytes()
+            # gRPC would take the mark of UTF-8 for a part of the first line, and find nothing.
+            return path.read_bytes().removeprefix(codecs.BOM_UTF8)
         except OSError as error:
             why = error.strerror or error
             raise UnusableFile(f"{self.options}-{of} {path} can't be read: {why}") from error
