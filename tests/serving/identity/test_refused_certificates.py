@@ -38,6 +38,8 @@ from specmesh.serving.startup import CannotStart
 
 P256_OID = bytes.fromhex("06082a8648ce3d030107")
 SM2_OID = bytes.fromhex("06082a811ccf5501822d")
+VERSION_3 = bytes.fromhex("a003020102")
+VERSION_8 = bytes.fromhex("a003020107")
 
 
 def certificate_of(
@@ -137,6 +139,15 @@ async def test_both_ends_of_a_call_may_have_every_key_that_is_not_refused(
     await verify(dial(port, certs, "orchestrator"))
     assert await serial_at(port, certs) == serial_in(settings["tls_cert"])
     assert RenewedContext(TlsFiles(*settings.values()), require_clients=True)
+
+
+def test_a_certificate_or_ca_of_an_unknown_version_is_refused_by_the_file(certs: Path):
+    files = TlsFiles(certs / "verifier.pem", certs / "verifier-key.pem", certs / "ca.pem")
+    for file in (certs / "ca.pem", files.cert):
+        der = ssl.PEM_cert_to_DER_cert(file.read_text()).replace(VERSION_3, VERSION_8, 1)
+        file.write_text(ssl.DER_cert_to_PEM_cert(der))
+        with pytest.raises(UnusableFile, match=f"^{file} holds no certificate"):
+            watched_certificate(files).current()
 
 
 async def test_a_port_that_cannot_be_opened_over_tls_names_the_certificate_too(

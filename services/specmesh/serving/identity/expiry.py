@@ -78,7 +78,7 @@ def ends_of(files: Mapping[Path, bytes]) -> Ends:
     for file, pem in files.items():
         try:
             certificates = x509.load_pem_x509_certificates(pem)
-        except ValueError:
+        except (ValueError, x509.InvalidVersion):
             raise UnusableFile(f"{file} holds no certificate in PEM") from None
         for certificate in certificates:
             named = Named(str(file), _subject_of(certificate, file))
