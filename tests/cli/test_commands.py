@@ -141,3 +141,18 @@ def test_a_closed_standard_input_is_told(command):
     assert done.returncode == 2
     assert "standard input is closed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("generate", "-"), ("chat",)])
+def test_a_standard_input_that_cannot_be_read_is_told(command):
+    with FakeMesh() as mesh, open("/proc/self/mem", "rb") as unreadable:  # at its first byte
+        done = subprocess.run(
+            [Path(sys.executable).with_name("specmesh"), *command],
+            env={**os.environ, "SPECMESH_TARGET": mesh.address},
+            stdin=unreadable,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "cannot read standard input: Input/output error" in done.stderr
