@@ -72,6 +72,19 @@ def test_pems_may_begin_with_the_mark_of_utf_8(authority, tmp_path):
                 assert client.complete("hello").text == "well met"
 
 
+@pytest.mark.parametrize("change", ["followed by a broken one", "named as trusted"])
+def test_root_certificates_that_grpc_takes_are_taken(authority, change):
+    if change == "named as trusted":
+        roots = authority.pem.replace(b"CERTIFICATE", b"TRUSTED CERTIFICATE")
+    else:
+        broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        roots = authority.pem + broken
+    with FakeMesh(authority.server()) as mesh:
+        mesh.answer("well met")
+        with Client(mesh.address, tls=Tls(root_certificates=roots), max_retries=0) as client:
+            assert client.complete("hello").text == "well met"
+
+
 def test_while_a_changed_file_is_unusable_the_former_stay_in_use_and_it_is_logged_once(
     authority, tmp_path, caplog
 ):

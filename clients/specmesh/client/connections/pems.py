@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import logging
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ logger = logging.getLogger("specmesh.client")
 
 Pem = bytes | str | Path
 """PEM text as bytes, or the path of a PEM file."""
+
+
+_NO_CERTIFICATES = "must hold certificates in PEM"
+_FIRST_CERTIFICATE = re.compile(b".*?-----END [A-Z0-9 ]*CERTIFICATE-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +98,44 @@ def _read(pem: Pem | None) -> bytes | None:
 
 def _check(texts: PemTexts) -> None:
     """Raise ``UnusablePem`` unless there are certificates, and the key is that of the first."""
-    for field in ("root_certificates", "certificate_chain"):
-        if (text := getattr(texts, field)) is not None:
-            _check_certificates(field, text)
+    if texts.root_certificates is not None:
+        _check_roots(texts.root_certificates)
+    if texts.certificate_chain is not None:
+        _check_chain(texts.certificate_chain)
     if texts.certificate_chain is not None and texts.private_key is not None:
         _check_key(texts.certificate_chain, texts.private_key)
 
 
-def _check_certificates(field: str, pem: bytes) -> None:
-    try:
+def _check_roots(roots: bytes) -> None:
+    """Check the first, because gRPC takes those before one that is broken."""
+    first = _FIRST_CERTIFICATE.match(roots)
+    with (
+        _refused("root_certificates", _NO_CERTIFICATES),
+        _as_file(first[0] if first else b"") as file,
+    ):
+        _context().load_verify_locations(file)
+
+
+def _check_chain(chain: bytes) -> None:
+    with _refused("certificate_chain", _NO_CERTIFICATES):
         # Comments around the certificates may be in any language.
-        _context().load_verify_locations(cadata=pem.decode("ascii", "ignore"))
-    except (ssl.SSLError, ValueError):
-        raise UnusablePem(field, "must hold certificates in PEM") from None
+        _context().load_verify_locations(cadata=chain.decode("ascii", "ignore"))
 
 
 def _check_key(chain: bytes, key: bytes) -> None:
+    why = "must hold the certificate's key in PEM, without a password"
+    with _refused("private_key", why), _as_file(chain) as chain_file, _as_file(key) as key_file:
+        _context().load_cert_chain(chain_file, key_file, password=lambda: "")
+
+
+@contextmanager
+def _refused(field: str, why: str) -> Iterator[None]:
+    """Raise ``UnusablePem`` for what the block can't load."""
     try:
-        with _as_file(chain) as chain_file, _as_file(key) as key_file:
-            _context().load_cert_chain(chain_file, key_file, password=lambda: "")
-    except ssl.SSLError:
-        why = "must hold the certificate's key in PEM, without a password"
-        raise UnusablePem("private_key", why) from None
-    except (AttributeError, OSError):  # This system has no such files, so gRPC has to find out.
+        yield
+    except (ssl.SSLError, ValueError):
+        raise UnusablePem(field, why) from None
+    except (AttributeError, OSError):  # This system lends no files, so gRPC has to find out.
         pass
 
 
