@@ -332,6 +332,14 @@ def test_metadata_goes_with_every_call_and_options_replace_the_clients_own():
     assert mesh.metadata[0]["user-agent"].startswith("our-service ")
 
 
+@pytest.mark.parametrize("kind", [iter, dict])
+def test_options_of_channels_may_be_pairs_of_any_kind(kind):
+    options = kind([("grpc.primary_user_agent", "our-service")])
+    with FakeMesh() as mesh, Client(mesh.address, channel_options=options) as client:
+        client.list_models()
+    assert mesh.metadata[0]["user-agent"].startswith("our-service ")
+
+
 @pytest.mark.parametrize(
     ("metadata", "error", "message"),
     [

@@ -19,10 +19,10 @@ from specmesh.client.answers.values import (
 )
 from specmesh.client.connections.addresses import targets_or_default
 from specmesh.client.connections.arguments import (
-    check_channel_options,
     check_count,
     check_interceptors,
     check_kind,
+    checked_channel_options,
 )
 from specmesh.client.connections.channels import ChannelSettings
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
@@ -89,7 +89,7 @@ class AsyncClient(TokenizerCalls):
         check_kind("timeouts", timeouts, Timeouts | None, "a Timeouts")
         check_kind("hooks", hooks, Hooks | None, "a Hooks")
         check_interceptors(interceptors)
-        check_channel_options(channel_options)
+        options = checked_channel_options(channel_options)
         check_count("max_retries", max_retries)
         check_count("max_resumes", max_resumes)
         targets = targets_or_default(targets)
@@ -108,7 +108,7 @@ class AsyncClient(TokenizerCalls):
             token=token,
             metadata=metadata,
             interceptors=interceptors,
-            options=channel_options,
+            options=options,
             connect_s=self._timeouts.connect_s,
             drain_s=self._timeouts.generate_s,
         )

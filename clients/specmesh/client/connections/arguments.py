@@ -31,11 +31,13 @@ def check_interceptors(interceptors: Any) -> None:
         check_kind(f"interceptors[{at}]", each, grpc.aio.ClientInterceptor, "one of grpc.aio's")
 
 
-def check_channel_options(options: Any) -> None:
-    """Raise TypeError unless ``options`` are pairs of a name and a value."""
+def checked_channel_options(options: Any) -> tuple[tuple[str, Any], ...]:
+    """Return ``options``, which an iterator gives only once. Raise TypeError unless they are pairs
+    of a name and a value."""
     try:
-        names = list(dict(options))
+        pairs = tuple(dict(options).items())
     except (TypeError, ValueError):
         raise TypeError(f"channel_options must be (name, value) pairs, not {options!r}") from None
-    for name in names:
+    for name, _ in pairs:
         check_kind("channel_options: a name", name, str, "a string")
+    return pairs
