@@ -16,6 +16,11 @@ def test_addresses_are_taken_as_they_are_and_names_are_told_by_their_scheme():
     assert read == Entries(("10.0.0.1:5", "verifier:5", "unix:/x"), (Name("verifier.mesh.svc", 5),))
 
 
+@pytest.mark.parametrize("entry", ["unix:/x", "unix-abstract:x", "xds:///verifier", "vsock:2:5"])
+def test_address_of_another_scheme_of_grpc_is_taken_as_it_is(entry):
+    assert read_entries(entry) == Entries((entry,))
+
+
 @pytest.mark.parametrize(
     ("entry", "server"),
     [

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 MAX_PORT = 65535
 DNS_PORT = 53
-_SOCKETS = ("unix:", "unix-abstract:")
-"""What addresses of sockets on this machine begin with; they have no port."""
+_WITHOUT_PORT = ("unix:", "unix-abstract:", "xds:")
+"""What sockets on this machine, and names that a control plane resolves, begin with."""
 
 Item = TypeVar("Item")
 
@@ -75,7 +75,7 @@ def _read(entry: str) -> str | Name:
 
 def _checked(address: str) -> str:
     """Return ``address``. gRPC would take any text, and a port modulo 65536."""
-    if address.startswith(_SOCKETS):
+    if address.startswith(_WITHOUT_PORT):
         return address
     host, _, port = address.rpartition(":")
     # "::1" is a whole address of IPv6, and its 1 no port.
