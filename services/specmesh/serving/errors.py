@@ -42,9 +42,6 @@ trailers, and these hold a message twice, once percent-encoded with up to three 
 CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
 """The reason of a ``FieldViolation``, as OpenAI calls it."""
 
-LOGITS_NOT_FINITE = "LOGITS_NOT_FINITE"
-"""The reason of a call after whose tokens the model's logits are NaN or infinite."""
-
 _DETAILS_KEY = "grpc-status-details-bin"
 
 

@@ -7,7 +7,6 @@ import grpc.aio
 
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.serving.errors import (
-    LOGITS_NOT_FINITE,
     FailedPreconditionStatus,
     ResourceExhaustedStatus,
     UnavailableStatus,
@@ -40,7 +39,7 @@ def for_client(error: Exception) -> Exception:
 
 def _of_refusal(error: grpc.aio.AioRpcError, details: str) -> Exception:
     info = error_info(error)
-    if info is not None and info.reason == LOGITS_NOT_FINITE:
+    if info is not None and info.reason == "LOGITS_NOT_FINITE":
         return FailedPreconditionStatus(info.reason, details)
     wrong = invalid_field(error)
     if wrong is not None and wrong.field.startswith(COMPILED_BY_REPLICAS):

@@ -14,7 +14,6 @@ import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import (
-    LOGITS_NOT_FINITE,
     FailedPreconditionStatus,
     ServiceError,
     internal_status,
@@ -83,7 +82,7 @@ class ReportingErrors(AbstractAsyncContextManager[None]):
     def _status_of(self, error: Exception) -> grpc.Status:
         if isinstance(error, FloatingPointError):
             # Weights overflow or are broken: another replica of the model would fail as well.
-            error = FailedPreconditionStatus(LOGITS_NOT_FINITE, str(error))
+            error = FailedPreconditionStatus("LOGITS_NOT_FINITE", str(error))
             log.warning("logits are not finite", extra={"method": self._request.method})
         if isinstance(error, ServiceError | InvalidField):
             return to_status(error)
