@@ -173,8 +173,8 @@ def test_an_idle_replica_waits_for_callers_as_long_as_the_prefix_that_waits_woul
     assert pace.patience_s == pytest.approx(0.16)
     pace.puts_off(10)  # behind the other
     assert pace.patience_s == pytest.approx(0.16)
-    pace.began(800)
-    pace.puts_off(10)
+    pace.look_again()
+    pace.puts_off(10)  # the other has gone
     assert pace.patience_s == rereads.AWAY_S
     pace.puts_off(100_000)
     assert pace.patience_s == rereads.LONGEST_S
@@ -187,7 +187,7 @@ def test_while_others_work_a_prefix_waits_for_a_few_times_as_long_as_it_takes():
     pace.puts_off(800)
     pace.computed(250, 0.05)
     assert pace.turn_s == pytest.approx(rereads.TURN * 0.16)
-    pace.began(800)
+    pace.look_again()
     assert pace.turn_s == inf
 
 

@@ -109,10 +109,9 @@ def _check(texts: PemTexts) -> None:
 def _check_roots(roots: bytes) -> None:
     """Check the first, because gRPC takes those before one that is broken."""
     first = _FIRST_CERTIFICATE.match(roots)
-    with (
-        _refused("root_certificates", _NO_CERTIFICATES),
-        _as_file(first[0] if first else b"") as file,
-    ):
+    if first is None:
+        raise UnusablePem("root_certificates", _NO_CERTIFICATES)
+    with _refused("root_certificates", _NO_CERTIFICATES), _as_file(first[0]) as file:
         _context().load_verify_locations(file)
 
 

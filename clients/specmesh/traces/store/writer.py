@@ -76,7 +76,8 @@ class StoreWriter:
         a large trace that would take seconds."""
         with self._complaining():
             found: tuple[int, int] | None = self._connection.execute(
-                "SELECT coalesce(length(otlp), 0), num_spans FROM traces LEFT JOIN spans USING (id)"
+                "SELECT coalesce(length(otlp), 0), CASE WHEN otlp IS NULL THEN 0 ELSE num_spans END"
+                " FROM traces LEFT JOIN spans USING (id)"
                 " WHERE trace_id = ?",
                 (trace.summary.trace_id,),
             ).fetchone()
@@ -95,12 +96,15 @@ class StoreWriter:
 
     def _write_each(self, batch: Sequence[StoredTrace], errors: list[StoreError]) -> int:
         """Store each trace of ``batch`` by itself, since no trace may cost the others, and return
-        the number left out without an error; the others are added to ``errors``."""
+        the number left out without an error; the others are added to ``errors``. Raises StoreError
+        if the store is locked."""
         num_left_out = 0
         for trace in batch:
             try:
                 num_left_out += self._write([trace])
             except StoreError as error:
+                if _is_busy(error):
+                    raise
                 errors.append(error)
         return num_left_out
 

@@ -197,6 +197,9 @@ class SessionLog:
                 if self._is_certain:
                     raise
                 self._store = None
+                if not self._has_lagged:
+                    self._has_lagged = True
+                    _not_resumable.add(1)
                 fields = {"session": self.session.session_id}
                 log.info("another answer has this session: going on without it", extra=fields)
             except (SessionNotFound, StoreConflict):

@@ -195,6 +195,8 @@ class Engine:
         running = self._running
         self._gather(model.max_batch)
         running[:] = [job for job in running if not job.ended_if_cancelled()]
+        if len(running) < model.max_batch:
+            self._rereads.look_again()
         self._waiting.admit(running, model.max_batch)
         self._lacks_room = len(self._waiting) > 0
         if running:

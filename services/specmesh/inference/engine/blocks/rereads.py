@@ -51,7 +51,7 @@ class Rereads:
         last."""
         self._due = 0
         self._num_put_off = 0
-        """The tokens of the longest prefix that was put off since one was computed again."""
+        """The tokens of the longest prefix that was put off when calls were last looked at."""
         self._num_computed = self._computed_s = 0.0
         """The tokens and seconds of about the latest ``MEMORY`` forwards that computed prefixes."""
 
@@ -65,6 +65,11 @@ class Rereads:
     def is_reread(self, digest: bytes) -> bool:
         """Return whether the block with this ``digest`` was evicted a moment ago."""
         return self.num_calls - self._evicted.get(digest, -A_MOMENT) < A_MOMENT
+
+    def look_again(self) -> None:
+        """Forget the prefixes that were put off, which all calls that wait tell again: some may
+        have gone."""
+        self._num_put_off = 0
 
     def puts_off(self, num_reread: int) -> bool:
         """Return whether it is too early to compute ``num_reread`` tokens of a prefix again."""
@@ -88,7 +93,7 @@ class Rereads:
     def turn_s(self) -> float:
         """The seconds from the beginning of a prefix that is computed again to that of the next,
         after which to ``hurry`` also while others work: they have most of the time. Infinite if
-        none was put off since."""
+        none is put off."""
         return max(AWAY_S, TURN * self._reread_s) if self._num_put_off else inf
 
     @property
@@ -106,5 +111,4 @@ class Rereads:
         self.num_calls += 1
         if num_reread:
             self.num_rereads += 1
-            self._num_put_off = 0
             self._due = self.num_calls + num_reread // TOKENS_PER_CALL
