@@ -28,7 +28,7 @@ LENGTH = 4 * BLOCK_TOKENS + 1
 FIT = 3
 """Prefixes of that length that a pool holds."""
 TOKEN_S = 0.004
-"""What a token takes by a clock that is put forward: a text of 96, 0.4 s."""
+"""The seconds of a token by a clock that is put forward: a text of 96, 0.4 s."""
 
 
 def text(number: int) -> list[int]:

@@ -37,7 +37,7 @@ class TraceSummary:
     name: str
     """Name of the root."""
     start_ns: int
-    """At most ``LATEST_NS``."""
+    """Start of the root, at most ``LATEST_NS``."""
     duration_ms: float
     """Duration of the root."""
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""Tells hosts and addresses that only this machine can reach."""
+"""Tells IP addresses from names, and hosts and addresses that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from ipaddress import ip_address
 
 _SCHEME = re.compile("^(dns:(///)?|ipv[46]:)")
 """The prefix of a host that this machine looks up, unlike that of ``dns://SERVER/HOST``."""
+
+
+def is_ip(host: str) -> bool:
+    """Return True if ``host`` is an IP address without brackets, not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

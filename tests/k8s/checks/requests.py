@@ -1,4 +1,4 @@
-"""What pods request adds up to what the table of overlays in docs/kubernetes.md says they take."""
+"""The requests of pods add up to what the table of overlays in docs/kubernetes.md says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.k8s.manifests import Manifests, Object, Pod
 from tests.k8s.tools import REPOSITORY
 
 CLUSTER_CORES, CLUSTER_MIB = 1.0, 512
-"""What the cluster's own pods request on a node that has all of them, as kind's does."""
+"""The requests of the cluster's own pods on a node that has all of them, as kind's does."""
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -22,7 +22,7 @@ class Room(NamedTuple):
 
 
 def told(overlay: str) -> Room:
-    """What the table says."""
+    """The figures of the table."""
     text = (REPOSITORY / "docs/kubernetes.md").read_text()
     row = rf"^\| `{overlay}` \|.*\| (\w+) cores, (\w+) gigabytes \|$"
     (numbers,) = re.findall(row, text, re.MULTILINE)
@@ -31,7 +31,7 @@ def told(overlay: str) -> Room:
 
 
 def requested(manifests: Manifests) -> Room:
-    """What all pods request beside the cluster's own."""
+    """The requests of all pods beside the cluster's own."""
     pods = [(_replicas(pod), _room(pod)) for pod in manifests.pods]
     return Room(
         CLUSTER_CORES + sum(number * room.cores for number, room in pods),
@@ -45,7 +45,7 @@ def _replicas(pod: Pod) -> int:
 
 
 def _room(pod: Pod) -> Room:
-    """What a pod requests, whose containers run together once the initial ones have ended."""
+    """The requests of a pod, whose containers run together once the initial ones have ended."""
     together = [*map(_of, pod.spec["containers"])]
     alone = [*map(_of, pod.spec.get("initContainers", ()))]
     cores, mibs = (sum(each) for each in zip(*together, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from tests.serving.identity.test_keys_url import Issuer, Open, is_known, issuer, opened
 from tests.serving.identity.test_tokens import jwk
 
-from specmesh.serving.identity.fetching import MAX_BYTES
+from specmesh.serving.fetching import MAX_BYTES
 from specmesh.serving.identity.keys import KeyUrl
 from specmesh.serving.identity.watched import UnusableFile
 

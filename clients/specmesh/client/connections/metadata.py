@@ -22,7 +22,7 @@ MAX_METADATA_BYTES = 16 * 2**10
 """The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
 some calls and not others, and give no reason."""
 _PAIR_BYTES = 32
-"""What each pair counts beyond its characters, as gRPC counts it (RFC 7541, section 4.1)."""
+"""The bytes of each pair beyond its characters, as gRPC counts it (RFC 7541, section 4.1)."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
 MetadataSource = Metadata | Callable[[], Metadata]

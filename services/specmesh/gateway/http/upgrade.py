@@ -17,9 +17,9 @@ class IgnoresUpgrade(HttpToolsProtocol):
     """A connection that speaks HTTP/1.1 alone."""
 
     _received = b""
-    """What the parser is being fed with."""
+    """The bytes that the parser is being fed with."""
     _again = b""
-    """What is to be parsed after that."""
+    """The bytes to be parsed after those."""
 
     def data_received(self, data: bytes) -> None:
         """Parse ``data``."""

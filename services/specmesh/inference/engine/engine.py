@@ -63,8 +63,10 @@ class Engine:
         self._waiting = AdmissionQueue()
         self._rereads = Rereads()
         self._worked_s = self._reread_at_s = 0.0
+        """The ends of the latest forward pass, and of the latest one that began to compute a prefix
+        again."""
         self._num_rereads = 0
-        """The time at which the latest forward pass ended."""
+        """The prefixes that had begun to be computed again by then."""
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._doorbell = Doorbell()

@@ -45,7 +45,7 @@ class End:
 
 
 class NoPlace(Exception):
-    """As many long prefixes are being computed as may be: start the job again later."""
+    """No more long prefixes may be computed at the moment: start the job again later."""
 
 
 class Job(Generic[T]):

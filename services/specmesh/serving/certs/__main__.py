@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import typer
 from specmesh.serving.certs.authority import CA_DAYS, CertificateSubject
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
 from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
+from specmesh.serving.loopback import is_ip
 from specmesh.serving.process.typer_app import App
 
 app = App()
@@ -113,7 +113,7 @@ def main(
 
 def _host(host: str, option: str) -> str:
     """Return ``host`` if a client can find it in a certificate. Raises BadParameter."""
-    if not _is_ip(host) and not re.fullmatch(NAME, host.removeprefix("*.")):
+    if not is_ip(host) and not re.fullmatch(NAME, host.removeprefix("*.")):
         said = f"{host!r} must be a host name in ASCII (xn--...) without a port, or an IP address"
         raise typer.BadParameter(said, param_hint=option)
     return host
@@ -138,14 +138,6 @@ def _name(name: str, option: str) -> str:
         said = f"{name!r} must be letters, digits, '-', '_' and single dots"
         raise typer.BadParameter(said, param_hint=option)
     return name
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ _FAULTS = (
     *(ValueError, TypeError, UnsupportedAlgorithm),  # TypeError: the key has a password
     *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
 )
-"""What ``cryptography`` raises for a certificate or a key that it can't parse. It parses much of a
-certificate only when asked for it."""
+"""The errors of ``cryptography`` for a certificate or a key that it can't parse. It parses much of
+a certificate only when asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

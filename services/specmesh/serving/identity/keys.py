@@ -16,7 +16,7 @@ from typing import Protocol
 
 import jwt
 
-from specmesh.serving.identity.fetching import fetch
+from specmesh.serving.fetching import fetch
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 log = logging.getLogger(__name__)

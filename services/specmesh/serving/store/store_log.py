@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 QUIET_S = 10.0
 """The shortest interval between log lines about a store that comes and goes."""
 _UNAUTHENTICATED = "unauthenticated"
-"""What a server that wants a password says to a command too large for it to read before."""
+"""A word in the error of a server that wants a password before it reads a large command."""
 _REFUSED = re.compile(
     r"NOPERM|NOAUTH|WRONGPASS|no permissions|can't run this command|unknown command"
     rf"|{_UNAUTHENTICATED}",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import urlsplit
+
+from specmesh.serving.loopback import is_ip
 
 MAX_PORT = 65535
 DNS_PORT = 53
 _WITHOUT_PORT = ("unix:", "unix-abstract:", "xds:")
-"""What sockets on this machine, and names that a control plane resolves, begin with."""
+"""The prefixes of sockets on this machine, and of names that a control plane resolves."""
 
 Item = TypeVar("Item")
 
@@ -68,7 +69,7 @@ def _read(entry: str) -> str | Name:
     host, _, port = rest.rpartition(":")
     if not host or not _is_port(port):
         raise ValueError(f"{entry!r} must be dns:///HOST:PORT")
-    if _is_ip(host.strip("[]")):
+    if is_ip(host.strip("[]")):
         return rest
     return Name(host, int(port), _read_server(server, entry) if server else None)
 
@@ -79,32 +80,24 @@ def _checked(address: str) -> str:
         return address
     host, _, port = address.rpartition(":")
     # "::1" is a whole address of IPv6, and its 1 no port.
-    if not host or "/" in host or _is_ip(address) or not _is_port(port):
+    if not host or "/" in host or is_ip(address) or not _is_port(port):
         raise ValueError(f"{address!r} must be HOST:PORT with a port from 1 to {MAX_PORT}")
     return address
 
 
 def _read_server(server: str, entry: str) -> tuple[str, int]:
     try:
-        parts = urlsplit(f"//[{server}]" if _is_ip(server) and ":" in server else f"//{server}")
+        parts = urlsplit(f"//[{server}]" if is_ip(server) and ":" in server else f"//{server}")
         host, port = parts.hostname or "", parts.port or DNS_PORT
     except ValueError:
         host, port = "", 0
-    if not _is_ip(host):
+    if not is_ip(host):
         raise ValueError(f"{entry!r} must name its DNS server by IP address[:port]")
     return host, port
 
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_PORT
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unique(items: Iterable[Item]) -> tuple[Item, ...]:
