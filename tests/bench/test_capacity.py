@@ -53,8 +53,8 @@ rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/VerifyEach",status
 rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/VerifyEach",status="CANCELLED"} 9.0
 rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/Verify",status="OK"} 1.0
 rpc_server_call_duration_seconds_count{rpc_method="a.Models/GetModel",status="OK"} 5.0
-# TYPE specmesh_forward_duration_seconds histogram
-specmesh_forward_duration_seconds_count 90.0
+# TYPE specmesh_queue_duration_seconds histogram
+specmesh_queue_duration_seconds_count 90.0
 """
 
 

@@ -141,12 +141,13 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
             *({"max_tokens": -1}, {"seed": -1}, {"top_k": 2**40}, {"lookahead": -1}),
             *({"num_top_logprobs": -1}, {"stop_token_ids": [-1]}, {"timeout_s": 0}),
             *({"timeout_s": float("nan")}, {"timeout_s": float("inf")}),
+            *({"chunk_interval_s": -0.1}, {"chunk_interval_s": 0.51}),
         ):
             with pytest.raises(ValueError, match=next(iter(options))):
                 client.generate("hello", **options)
         for options in (
             *({"temperature": "warm"}, {"model": 1}, {"predictor": 1}, {"stop_strings": [1]}),
-            *({"timeout_s": "soon"}, {"strategy": 2}),
+            *({"timeout_s": "soon"}, {"strategy": 2}, {"chunk_interval_s": "often"}),
         ):
             with pytest.raises(TypeError, match=next(iter(options))):
                 client.generate("hello", **options)

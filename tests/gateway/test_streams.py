@@ -212,3 +212,20 @@ async def test_whether_the_connection_of_a_stream_stays_open_is_told_once(gatewa
     asked = {**ASKED, "stream": True}
     response = await gateway.post("/v1/completions", asked, connection="close")
     assert response.headers.get_list("connection") == ["close"]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_wait_for_others_where_the_answer_is_sent_whole(
+    gateway, orchestrator, path, stream
+):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {
+        "/v1/completions": {"prompt": "hello"},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "hello"}]},
+        "/v1/responses": {"input": "hello"},
+    }
+    response = await gateway.post(path, {"model": "toy", "stream": stream, **asked[path]})
+    assert response.status_code == 200
+    (told,) = orchestrator.metadata
+    assert told.get("specmesh-chunk-interval-ms") == (None if stream else "250")

@@ -208,6 +208,8 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         self.logits: Callable[[list[int]], np.ndarray] = target_logits
         self.decodes_on = False
         """Whether it sends further tokens."""
+        self.num_collected = 4
+        """Further tokens that come in one response, if they may."""
         self.further_faults: deque[Fault] = deque()
         """Played one a further token, before it is sent."""
 
@@ -221,13 +223,22 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         """The verdict, and further tokens."""
         response = await self.Verify(request, context)
         prefix = self._resolve(request.prefix) if self.decodes_on else []
-        for number in range(1, 1 + request.num_further_tokens if self.decodes_on else 1):
+        num_left = request.num_further_tokens if self.decodes_on else 0
+        number, token = 1, response.next_token_id
+        while num_left:
             response.number, response.has_more = number, True
             yield response
-            await self._play(self.further_faults.popleft() if self.further_faults else passing)
-            prefix = self._resolve(tokens_pb2.Prefix(token_ids=[*prefix, response.next_token_id]))
-            response = self._verdict(prefix, request)
-            response.number = number + 1
+            collected = []
+            for _ in range(min(num_left, self.num_collected if request.collect_ms else 1)):
+                await self._play(self.further_faults.popleft() if self.further_faults else passing)
+                prefix = self._resolve(tokens_pb2.Prefix(token_ids=[*prefix, token]))
+                collected.append(self._verdict(prefix, request))
+                token = collected[-1].next_token_id
+            response, *others = collected
+            response.collected_token_ids.extend(each.next_token_id for each in others)
+            num_left -= len(collected)
+            number += 1
+            response.number = number
         yield response
 
     def _verdict(self, prefix, request) -> verifier_pb2.VerifyResponse:

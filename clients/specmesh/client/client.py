@@ -29,7 +29,7 @@ from specmesh.client.connections.credentials import Tls, TokenSource, is_loopbac
 from specmesh.client.connections.metadata import MetadataSource
 from specmesh.client.connections.recovery import RetryPolicy
 from specmesh.client.connections.targets import ClientTargets
-from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_seconds
+from specmesh.client.connections.timeouts import LONGEST_S, Timeouts, check_interval, check_seconds
 from specmesh.client.connections.unary import Invoke, R, call
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks
@@ -121,7 +121,7 @@ class AsyncClient(TokenizerCalls):
         or a value of the wrong type, and ValueError for a value that no request can hold. The
         stream raises InvalidRequest if the server refuses the request.
         """
-        return self._stream(generate_request(prompt, options), None, options.get("timeout_s"))
+        return self._stream(generate_request(prompt, options), None, options)
 
     def chat(
         self,
@@ -134,7 +134,7 @@ class AsyncClient(TokenizerCalls):
         them. Raises as `generate` does.
         """
         chat = chat_message(messages, options)
-        return self._stream(generate_request(chat, options), None, options.get("timeout_s"))
+        return self._stream(generate_request(chat, options), None, options)
 
     async def complete(
         self, prompt: Prompt, **options: Unpack[GenerateOptions]
@@ -167,7 +167,8 @@ class AsyncClient(TokenizerCalls):
         Resuming takes the session over from any other reader. ``saved`` is a stream's
         ``session``, possibly from another process, or is made of a session's id and resume token.
         """
-        return self._stream(pb.GenerateRequest.FromString(saved.request), saved, timeout_s)
+        request = pb.GenerateRequest.FromString(saved.request)
+        return self._stream(request, saved, GenerateOptions(timeout_s=timeout_s))
 
     async def get_session(self, saved: SavedSession) -> Session:
         """Look up the progress of an answer; ``saved`` is as for `resume`.
@@ -265,10 +266,16 @@ class AsyncClient(TokenizerCalls):
         await self.aclose()
 
     def _stream(
-        self, request: pb.GenerateRequest, saved: SavedSession | None, timeout_s: float | None
+        self,
+        request: pb.GenerateRequest,
+        saved: SavedSession | None,
+        options: GenerateOptions | ChatOptions,
     ) -> GenerationStream:
+        timeout_s, interval_s = options.get("timeout_s"), options.get("chunk_interval_s")
         limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
-        asked = Asked(request, saved, limits, self._hooks)
+        if interval_s is not None:
+            check_interval("chunk_interval_s", interval_s)
+        asked = Asked(request, saved, limits, self._hooks, interval_s)
         return GenerationStream(lambda: self._mesh.here().in_turn(), asked)
 
     async def _call(self, invoke: Invoke[R]) -> R:

@@ -158,6 +158,7 @@ class OrchestratorService:
                 *(self._settings.strategy, self._settings.lookahead, self._trees),
                 as_model_says=self._settings.generation_config == "auto",
                 formats=ModelFormats(self._settings.tool_format, self._settings.reasoning_format),
+                chunk_interval_s=self._settings.chunk_interval_ms / 1e3,
             ),
             self._prompts,
             accounts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, aclosing
 
 import grpc.aio
@@ -12,6 +12,7 @@ from specmesh.decoding.errors import within
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers.beginning import HEARTBEATS, Begun, events_of
+from specmesh.orchestrator.answers.chunk_intervals import WHOLE_INTERVAL_S, read_chunk_interval
 from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.scores import admitted, read_scoring
@@ -95,9 +96,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
         """Stream a new answer, or the rest of one that the client received in part."""
-        has_heartbeats = HEARTBEATS in (context.invocation_metadata() or ())
-        asked = self._events("Generate", request, _deadline(context), has_heartbeats=has_heartbeats)
-        async with aclosing(asked) as events:
+        async with aclosing(self._events("Generate", request, context)) as events:
             async for event in events:
                 yield generation_pb2.GenerateResponse(event=event)
 
@@ -107,7 +106,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         """Return the same answer as ``Generate`` in one message."""
         asked = request.request
         with within("request"):
-            answer = self._events("Complete", asked, _deadline(context), has_heartbeats=False)
+            answer = self._events("Complete", asked, context, WHOLE_INTERVAL_S)
             async with aclosing(answer) as events:
                 return await whole_answer(events, len(asked.received.token_ids))
 
@@ -121,6 +120,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         ):
             metrics.asked_for(request.session_id)
             claim, epoch = read_claim(request), read_epoch(request)
+            interval_s = self._chunk_interval_s(context.invocation_metadata() or ())
 
             async def begin(stack: AsyncExitStack) -> Begun:
                 slot = await stack.enter_async_context(
@@ -131,7 +131,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                     answer = await self._answers.resumed(claim, epoch, request.received, metrics)
                 return Begun(answer, slot)
 
-            rest = events_of(begin, self._mesh, is_new=False, has_heartbeats=True)
+            rest = events_of(
+                begin, self._mesh, is_new=False, has_heartbeats=True, chunk_interval_s=interval_s
+            )
             async with aclosing(rest) as events:
                 async for event in events:
                     yield generation_pb2.ResumeResponse(event=event)
@@ -168,17 +170,19 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self,
         method: str,
         request: generation_pb2.GenerateRequest,
-        deadline: float,
-        *,
-        has_heartbeats: bool,
+        context: GenerateContext | CompleteContext,
+        chunk_interval_s: float = 0.0,
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
-        """Yield the events of a new answer, or of the rest of one."""
+        """Yield the events of a new answer, or of the rest of one; chunks have at least this
+        interval."""
+        metadata = context.invocation_metadata() or ()
         with (
-            RequestMetrics(method, deadline) as metrics,
+            RequestMetrics(method, _deadline(context)) as metrics,
             # First of all, because tokenizing a prompt or rendering a chat already costs work.
             self._accounts.answering(metrics, request.ByteSize()),
         ):
             check_entries(request)
+            chunk_interval_s = max(chunk_interval_s, self._chunk_interval_s(metadata))
             name = named(request, identity())
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed
@@ -198,13 +202,18 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                         answer = await self._answers.named(answer, claim, request, metrics)
                 return Begun(answer, slot)
 
-            has_heartbeats |= has_begun
             answer = events_of(
-                begin, self._mesh, is_new=not has_begun, has_heartbeats=has_heartbeats
+                *(begin, self._mesh),
+                is_new=not has_begun,
+                has_heartbeats=has_begun or HEARTBEATS in metadata,
+                chunk_interval_s=chunk_interval_s,
             )
             async with aclosing(answer) as events:
                 async for event in events:
                     yield event
+
+    def _chunk_interval_s(self, metadata: Iterable[tuple[str, str | bytes]]) -> float:
+        return max(self._defaults.chunk_interval_s, read_chunk_interval(metadata))
 
     async def Score(  # noqa: N802
         self, request: scoring_pb2.ScoreRequest, context: ScoreContext

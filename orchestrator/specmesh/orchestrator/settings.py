@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS
 from specmesh.orchestrator.admission.limits import Quota
 from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
+from specmesh.orchestrator.answers.chunk_intervals import LONGEST_INTERVAL_MS
 from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
 from specmesh.orchestrator.parsing.registry import (
     DETECTED,
@@ -126,6 +127,13 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         ge=1,
         description="maximum size of requests per identity and minute, in bytes: prompts, chats, "
         "and everything else that is tokenized, detokenized or rendered",
+    )
+    chunk_interval_ms: int = Field(
+        0,
+        ge=0,
+        le=LONGEST_INTERVAL_MS,
+        description="shortest time between two chunks of an answer in milliseconds; tokens wait "
+        "for others meanwhile, so that each costs less; clients may ask for a longer one",
     )
     lookahead: int | None = Field(
         None,

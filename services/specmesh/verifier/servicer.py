@@ -40,6 +40,8 @@ from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 MAX_FURTHER = 255
 """The most further tokens that a call may ask for."""
+MAX_COLLECT_MS = 1000
+"""The longest time for which they may be collected."""
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -142,7 +144,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         num_bonus_candidates = _num_bonus_candidates(request)
         num_top_logprobs = _num_logprobs(request, "num_top_logprobs")
         num_node_logprobs = _num_logprobs(request, "num_node_logprobs")
-        num_further = _num_further(request) * further
+        num_further, collect_s = _num_further(request) * further, _collect_s(request)
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
@@ -163,6 +165,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             num_node_logprobs=num_node_logprobs,
             next_draft=next_draft,
             num_further=num_further,
+            collect_s=collect_s,
         )
 
     async def _mask(self, sampling: Sampling, prefix: Sequence[int]) -> TokenMask | None:
@@ -227,6 +230,14 @@ def _num_further(request: verifier_pb2.VerifyRequest) -> int:
         reason = "must be 0 with a tree, a next_draft or bonus candidates"
         raise InvalidField("num_further_tokens", reason)
     return num_further
+
+
+def _collect_s(request: verifier_pb2.VerifyRequest) -> float:
+    if request.collect_ms > MAX_COLLECT_MS:
+        raise InvalidField("collect_ms", f"must be in [0, {MAX_COLLECT_MS}]")
+    if request.collect_ms and request.HasField("num_top_logprobs"):
+        raise InvalidField("collect_ms", "must be 0 with log-probabilities")
+    return request.collect_ms / 1e3
 
 
 def _num_logprobs(

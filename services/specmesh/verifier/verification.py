@@ -47,6 +47,8 @@ class Verification:
     num_node_logprobs: int | None = None
     next_draft: RequestedDraft | None = None
     num_further: int = 0
+    collect_s: float = 0.0
+    """The time for which a further token may wait for those after it."""
 
     def steps(self, job: VerifyJob) -> VerifySteps:
         """Yield the responses of the verification, and the forward passes that it needs."""
@@ -106,28 +108,57 @@ class Verification:
         num_further: int,
         kept: list[int],
     ) -> _MoreSteps:
-        """Yield ``response``, which is the first, and up to ``num_further`` others. Their tokens
-        form a chain; ``kept`` gets the nodes that have been through a forward pass."""
-        end_of_text_ids = self.model.description.end_of_text_ids
-        tokens: list[int] = []
+        """Yield ``response``, which is the first, and others with up to ``num_further`` tokens. All
+        tokens form a chain; ``kept`` gets the nodes that have been through a forward pass."""
+        tokens, number = [response.next_token_id], 1
+        response.has_more = not self._ends(job, tokens, num_further)
         while True:
-            tokens.append(response.next_token_id)
-            response.number = len(tokens)
-            response.has_more = not (
-                len(tokens) > num_further or job.others_wait or tokens[-1] in end_of_text_ids
-            )
+            response.number = number
             yield response
             if not response.has_more:
                 return
-            began = time.perf_counter()
+            response = yield from self._collect(job, sequence, own, tokens, num_further, kept)
+            number += 1
+
+    def _collect(
+        self,
+        job: VerifyJob,
+        sequence: SequenceState,
+        own: OwnTokens | None,
+        tokens: list[int],
+        num_further: int,
+        kept: list[int],
+    ) -> Generator[ForwardRequest, Logits, verifier_pb2.VerifyResponse]:
+        """Append to ``tokens`` what the target decodes in ``collect_s``, at least one token, and
+        return the response with it."""
+        num_before, began = len(tokens), time.perf_counter()
+        due, total_ms = began + self.collect_s, 0.0
+        while True:
             logits = yield ForwardRequest(sequence, TokenTree.chain(tokens), own)
             forward_ms = (time.perf_counter() - began) * 1e3
+            total_ms += forward_ms
             kept.append(len(tokens))
             verdict = self._judge_next(logits, own, tokens)
             del logits
-            cost = self._cost(sequence, forward_ms)
-            cost.num_computed_tokens = 1
-            response = write_verdict(verdict, cost)
+            tokens.append(verdict.next_token)
+            cost = self._cost(sequence, forward_ms)  # which learns from each
+            has_more = not self._ends(job, tokens, num_further)
+            began = time.perf_counter()
+            if began >= due or not has_more:
+                break
+        first, *others = tokens[num_before:]
+        cost.num_computed_tokens = 1 + len(others)
+        cost.forward_ms = total_ms / cost.num_computed_tokens
+        response = write_verdict(replace(verdict, next_token=first), cost)
+        response.collected_token_ids.extend(others)
+        response.has_more = has_more
+        return response
+
+    def _ends(self, job: VerifyJob, tokens: Sequence[int], num_further: int) -> bool:
+        """Return whether the call ends with ``tokens``, the first of which was not further."""
+        if len(tokens) > num_further or job.others_wait:
+            return True
+        return tokens[-1] in self.model.description.end_of_text_ids
 
     def _judge(self, logits: Logits, own: OwnTokens | None) -> Verdict:
         """Return the verdict that ``logits`` ``[len(tree) + 1, vocab]`` lead to."""

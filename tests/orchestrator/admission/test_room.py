@@ -57,6 +57,18 @@ def test_answers_that_wait_for_each_other_leave_room_for_fewer():
     assert told(Room(), 16, 4) == int(16 * (MAX_FORWARDS + 1) / 5)
 
 
+def test_a_response_counts_as_often_as_it_stands_for_a_verification():
+    """One call that queued, and a response for its other tokens, which waited for nobody."""
+    each, together = Room(), Room()
+    for _ in range(window(16)):
+        each.answered(16, 1, spent(10), NOW)
+        together.answered(16, 1, spent(10), NOW)
+        for _ in range(15):
+            each.answered(16, 1, spent(0), NOW)
+        together.answered(16, 1, spent(0), NOW, times=15)
+    assert together.size(1, NOW) == each.size(1, NOW) > 16
+
+
 def test_one_decision_leaves_at_least_half():
     room = Room()
     assert told(room, 16, 1000) == 16 * MAX_SHRINKAGE

@@ -18,6 +18,7 @@ from specmesh.bench.capacity.report import OFF, as_json, tables
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import available
 from specmesh.cli.runner import run
+from specmesh.orchestrator.answers.chunk_intervals import LONGEST_INTERVAL_MS
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE
@@ -74,6 +75,14 @@ class CapacityOptions:
     gateway: Annotated[
         bool, typer.Option("--gateway", help="Read the streams through a gateway, over HTTP.")
     ] = False
+    chunk_interval: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=LONGEST_INTERVAL_MS,
+            help="Shortest time between two chunks of an answer, in milliseconds.",
+        ),
+    ] = 0
     role: Annotated[
         Role,
         typer.Option(
@@ -99,6 +108,7 @@ class CapacityOptions:
             rounds=self.rounds,
             acceptance=self.acceptance,
             through_gateway=through_gateway,
+            chunk_interval_ms=self.chunk_interval,
         )
 
 

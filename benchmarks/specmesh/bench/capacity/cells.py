@@ -47,6 +47,8 @@ class CapacityGrid:
     acceptance: float
     through_gateway: bool = False
     """True if streams come through a gateway, over HTTP."""
+    chunk_interval_ms: int = 0
+    """Shortest time between two chunks of an answer."""
 
     @property
     def roles(self) -> Sequence[Role]:
@@ -116,7 +118,11 @@ async def measure(
                 logs.mkdir()
                 running = supervisor(logs, report)
                 kind = grid.acceptance, share, workers, cores, running, logs
-                async with serving(*kind, through_gateway=grid.through_gateway) as mesh:
+                async with serving(
+                    *kind,
+                    through_gateway=grid.through_gateway,
+                    chunk_interval_ms=grid.chunk_interval_ms,
+                ) as mesh:
                     sides = Sides(mesh, floor, generators)
                     cells += await _of_mesh(sides, grid, strategy, share, workers, advance)
     return cells

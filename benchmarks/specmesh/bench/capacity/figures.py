@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from specmesh.bench.capacity.placement import Role
 
 _REQUESTS = "rpc_server_call_duration_seconds_count"
-_ANSWERS = "specmesh_forward_duration_seconds_count"
+_ANSWERS = "specmesh_queue_duration_seconds_count"
 _METHODS = {Role.VERIFIER: "Verify", Role.DRAFTER: "Draft"}
 
 

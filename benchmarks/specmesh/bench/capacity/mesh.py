@@ -62,9 +62,11 @@ async def serving(
     directory: Path,
     *,
     through_gateway: bool = False,
+    chunk_interval_ms: int = 0,
 ) -> AsyncIterator[CapacityMesh]:
     """Run a mesh whose orchestrator is that many ``workers``, and which records the share
-    ``tracing`` of its answers in ``directory``. Raises StartError."""
+    ``tracing`` of its answers in ``directory``. Two chunks of an answer are at least
+    ``chunk_interval_ms`` apart. Raises StartError."""
     async with AsyncExitStack() as stack:
         # Not in the log directory: a socket's path has to be short.
         sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
@@ -94,7 +96,13 @@ async def serving(
         )
         peers = ("--verifiers", verifier, "--drafters", drafter)
         waiting = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
-        others = (*waiting, "--workers", str(workers))
+        others = (
+            *waiting,
+            "--workers",
+            str(workers),
+            "--chunk-interval-ms",
+            f"{chunk_interval_ms}",
+        )
         (address,) = await processes.start(spec(Role.ORCHESTRATOR, *peers, *others))
         door: ServerAddress = MeshDoor((address,), max_retries=_RETRIES)
         if through_gateway:

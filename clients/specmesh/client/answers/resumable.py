@@ -48,6 +48,10 @@ _HEARTBEATS_MISSED = 4
 _HEARTBEATS = ("specmesh-heartbeats", "early")
 """Asks for heartbeats even before an answer has begun, so that a long queue is not taken for a
 broken stream."""
+_CHUNK_INTERVAL = "specmesh-chunk-interval-ms"
+"""The metadata that names the shortest time between two chunks."""
+WHOLE_INTERVAL_S = 0.25
+"""That time where nobody reads chunks, which then cost the mesh far less."""
 _LAST_WORDS_S = 1.0
 """Longest wait for a call to end once its answer is complete."""
 
@@ -57,24 +61,35 @@ class Asked:
     """A requested answer: a new one by ``request``, or the rest of ``saved``.
 
     ``request`` may be empty if ``saved`` is given; then only the store can continue the answer.
+    ``chunk_interval_s`` is the shortest time between two chunks, None if there is no wish.
     """
 
     request: pb.GenerateRequest
     saved: SavedSession | None
     limits: RetryPolicy
     hooks: Hooks
+    chunk_interval_s: float | None = None
 
 
 class ResumableCall:
-    """A reader of one answer's events; ``turns`` yields the target of each call."""
+    """A reader of one answer's events; ``turns`` yields the target of each call. ``is_whole`` says
+    that nobody waits for single chunks."""
 
-    def __init__(self, turns: Turns, asked: Asked, span: GenerateSpan) -> None:
+    def __init__(
+        self, turns: Turns, asked: Asked, span: GenerateSpan, *, is_whole: bool = False
+    ) -> None:
         self.answer = ReceivedAnswer(asked.request, asked.saved)
         self._turns = turns
         self._limits = asked.limits
         self._deadline = asyncio.get_running_loop().time() + asked.limits.timeout_s
         self._span = span
         self._hooks = asked.hooks
+        interval_s = WHOLE_INTERVAL_S if is_whole else 0.0
+        if asked.chunk_interval_s is not None:
+            interval_s = asked.chunk_interval_s
+        self._own_metadata = [_HEARTBEATS]
+        if interval_s:
+            self._own_metadata.append((_CHUNK_INTERVAL, f"{interval_s * 1e3:.0f}"))
         # Jitter need not be unguessable.
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
         self._target = next(turns)
@@ -197,7 +212,7 @@ class ResumableCall:
             if refusal is not None:
                 raise refusal
         self._called_as = caller, remaining_s
-        metadata = (*caller, *self._span.metadata(), _HEARTBEATS)
+        metadata = (*caller, *self._span.metadata(), *self._own_metadata)
         request = self.answer.next_request()
         if isinstance(request, pb.ResumeRequest):
             return target.generation.Resume(request, timeout=remaining_s, metadata=metadata)

@@ -46,6 +46,8 @@ class GenerationStream:
         self._asked = asked
         self._call: ResumableCall | None = None
         self._is_closed = False
+        self._is_whole = False
+        """True if nobody reads chunks, only the result."""
         self._answer = _Answer(asked.saved)
         self._result: GenerationResult | None = None
 
@@ -133,7 +135,9 @@ class GenerationStream:
         if self._call is not None:
             raise RuntimeError("a stream can be read only once")
         span = GenerateSpan(self._asked.request)
-        self._call = call = ResumableCall(self._targets(), self._asked, span)
+        self._call = call = ResumableCall(
+            self._targets(), self._asked, span, is_whole=self._is_whole
+        )
         if self._is_closed:
             call.close()
         error: Exception | None = None
@@ -172,6 +176,7 @@ class GenerationStream:
 
     async def _whole(self) -> GenerationResult:
         if self._result is None:
+            self._is_whole = True
             async for _ in self:
                 pass
         return self.result

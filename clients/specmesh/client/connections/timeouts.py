@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 LONGEST_S = 2_000_000.0
 """23 days. gRPC counts in 32 bits the milliseconds of an attempt to connect, and in 64 the
 nanoseconds of a call; longer timeouts count as this."""
+LONGEST_INTERVAL_S = 0.5
+"""The longest time between two chunks that a client may ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,21 @@ class Timeouts:
             check_seconds(name, seconds)
 
 
+def check_interval(name: str, seconds: float) -> None:
+    """Raise TypeError or ValueError, naming ``name``, unless ``seconds`` is a valid time between
+    two chunks."""
+    _check_number(name, seconds)
+    if not 0 <= seconds <= LONGEST_INTERVAL_S:  # also refuses NaN
+        raise ValueError(f"{name} must be in [0, {LONGEST_INTERVAL_S}], not {seconds}")
+
+
 def check_seconds(name: str, seconds: float) -> None:
     """Raise TypeError or ValueError, naming ``name``, unless ``seconds`` is a valid timeout."""
-    if not isinstance(seconds, int | float):
-        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    _check_number(name, seconds)
     if not 0 < seconds < math.inf:  # also refuses NaN
         raise ValueError(f"{name} must be above 0 and finite, not {seconds}")
+
+
+def _check_number(name: str, seconds: float) -> None:
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")

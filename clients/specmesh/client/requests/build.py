@@ -49,6 +49,10 @@ class GenerateOptions(SamplingOptions, StoppingOptions, total=False):
     request_id: str
     """Idempotency key: a request with an id that was used before continues that answer. By default
     the client draws one for each answer, so a retry never does the work twice."""
+    chunk_interval_s: float | None
+    """The shortest time between two chunks, up to 0.5: tokens wait for others meanwhile, so that
+    each costs the mesh less. By default a chunk comes as soon as there are tokens, or, where only
+    the whole answer is awaited, a quarter of a second after the one before."""
     timeout_s: float | None
     """Limit of the whole answer, retries and resumes included; default ``Timeouts.generate_s``."""
 
@@ -103,7 +107,7 @@ def chat_message(
 
 _GENERATE_OPTIONS = GenerateOptions.__annotations__
 _OPTIONS = {**_GENERATE_OPTIONS, **TemplateOptions.__annotations__}
-_ELSEWHERE = {"timeout_s", *TemplateOptions.__annotations__}
+_ELSEWHERE = {"chunk_interval_s", "timeout_s", *TemplateOptions.__annotations__}
 """Keyword arguments that are not fields of the request: the client's own, and the chat's."""
 
 

@@ -81,9 +81,9 @@ class Admission:
         """Answers that run."""
         return self.pace.num_running
 
-    def verified(self, num_replicas: int, spent: Spent, now: float) -> None:
-        """Record the time of a verification of a running answer."""
-        self.room.answered(self.num_running, num_replicas, spent, now)
+    def verified(self, num_replicas: int, spent: Spent, now: float, times: int = 1) -> None:
+        """Record the time of that many verifications of a running answer."""
+        self.room.answered(self.num_running, num_replicas, spent, now, times)
         self.watcher()
 
     def refused(self, now: float) -> None:

@@ -105,10 +105,12 @@ class Room:
         least = max(1, num_replicas)
         return max(least, int(self._learnt if self._knows(now) else FIRST_PER_REPLICA * least))
 
-    def answered(self, num_running: int, num_replicas: int, spent: Spent, now: float) -> None:
-        """Record a verification while ``num_running`` answers ran."""
-        self._spent.append(spent)
-        self._num_running.append(num_running)
+    def answered(
+        self, num_running: int, num_replicas: int, spent: Spent, now: float, times: int = 1
+    ) -> None:
+        """Record as many verifications while ``num_running`` answers ran."""
+        self._spent += [spent] * times
+        self._num_running += [num_running] * times
         size = self.size(num_replicas, now)
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten

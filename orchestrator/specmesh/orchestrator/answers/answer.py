@@ -86,6 +86,8 @@ class Answer:
             parser = plan.style.parser(target.token_bytes.end_of(plan.prompt))
         self._emission = Emission(text, self._logprobs, parser)
         self._deltas = MessageDeltas(plan.sampling.seed, digest_of(plan.prompt))
+        self._chunk_interval_s = 0.0
+        self._next_chunk_at = 0.0
         self._need = Need(kind_of(target.info), plan.features)
         self._calls: Calls | None = None
 
@@ -99,11 +101,15 @@ class Answer:
         if not self._replayed.token_ids:
             await mesh.verifiers.require(self._need, self._metrics.deadline)
 
-    async def events(self, mesh: ReplicaPools, slot: Slot) -> AsyncGenerator[GenerationEvent, None]:
+    async def events(
+        self, mesh: ReplicaPools, slot: Slot, chunk_interval_s: float = 0.0
+    ) -> AsyncGenerator[GenerationEvent, None]:
         """Yield the events of the answer; closing the generator cancels all work behind it.
 
-        ``slot`` is left when the mesh has finished, even if events are still unread.
+        ``slot`` is left when the mesh has finished, even if events are still unread. After a chunk,
+        tokens may wait for others for ``chunk_interval_s``.
         """
+        self._chunk_interval_s = chunk_interval_s
         prefix = self._prefix(mesh)
         search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
         async with self._session.open():
@@ -171,6 +177,8 @@ class Answer:
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
             logprobs=self._logprobs,
+            chunk_interval_s=self._chunk_interval_s,
+            stops_early=bool(goal.stop_token_ids or self._plan.stopping.stop_strings),
             tokens=TracedTokens.if_recorded(prefix.length, text),
         )
         self._calls = calls = Calls(request)
@@ -196,7 +204,14 @@ class Answer:
         end."""
         if not work.done():
             await self._emission.wait(HEARTBEAT_S)
+            await self._await_others(work)
         return self._emission.take()
+
+    async def _await_others(self, work: asyncio.Task[StopReason]) -> None:
+        """Let the tokens that are there wait for others, if they may."""
+        left_s = self._next_chunk_at - asyncio.get_running_loop().time()
+        if left_s > 0 and not work.done():
+            await asyncio.wait({work}, timeout=left_s)
 
     async def _event(self, tokens: list[EmittedToken]) -> GenerationEvent | None:
         """Store ``tokens`` and return the event for the client; None if it has them already."""
@@ -212,6 +227,7 @@ class Answer:
         self._metrics.sent(len(new))
         if not unsent:
             return None
+        self._next_chunk_at = asyncio.get_running_loop().time() + self._chunk_interval_s
         stats = self._stats(self._metrics.elapsed_ms)
         deltas = self._deltas.written(piece for token in unsent for piece in token.pieces)
         return events.chunk(unsent, deltas, stats, resumable=self._session.resumable)

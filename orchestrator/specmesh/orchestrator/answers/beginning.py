@@ -30,14 +30,19 @@ Begin = Callable[[AsyncExitStack], Awaitable[Begun]]
 
 
 async def events_of(
-    begin: Begin, mesh: ReplicaPools, *, is_new: bool, has_heartbeats: bool
+    begin: Begin,
+    mesh: ReplicaPools,
+    *,
+    is_new: bool,
+    has_heartbeats: bool,
+    chunk_interval_s: float,
 ) -> AsyncGenerator[GenerationEvent, None]:
     """Yield the events of the answer that ``begin`` makes; closing the generator ends all of it.
 
     An answer that ``is_new`` requires a replica to work on it. ``has_heartbeats`` says that the
     client expects heartbeats even before the first event, because it continues a stream that had
     them, or asked for them: without any, it would take a long wait for a dead stream and retry
-    elsewhere.
+    elsewhere. Tokens may wait for others for ``chunk_interval_s`` after a chunk.
     """
     async with AsyncExitStack() as stack:
         beginning = asyncio.ensure_future(_begun(begin, stack, mesh if is_new else None))
@@ -50,7 +55,7 @@ async def events_of(
             beginning.cancel()
             await asyncio.gather(beginning, return_exceptions=True)
         answer, slot = beginning.result()
-        async with aclosing(answer.events(mesh, slot)) as told:
+        async with aclosing(answer.events(mesh, slot, chunk_interval_s)) as told:
             async for event in told:
                 yield event
 

@@ -66,7 +66,8 @@ class RequestStats:
             case Drafted():
                 self.num_drafted_tokens += len(event.token_ids)
             case Verified():
-                self.num_verify_calls += 1
+                self.num_verify_calls += 1 + len(event.collected)
+                self.num_target_tokens += len(event.collected)
                 if event.next_draft is not None:
                     self.num_drafted_tokens += len(event.next_draft.token_ids)
                 # Positions committed in the meantime were counted when they were committed.

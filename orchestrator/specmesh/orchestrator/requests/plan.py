@@ -48,6 +48,8 @@ class Defaults:
     """True if sampling parameters that a request leaves unset are those that the model's author
     recommends."""
     formats: ModelFormats = field(default_factory=ModelFormats)
+    chunk_interval_s: float = 0.0
+    """The shortest time between two chunks of an answer."""
 
     def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
         """Return the calibrated trees of ``target``; none if they belong to another model."""

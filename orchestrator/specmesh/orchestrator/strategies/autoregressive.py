@@ -31,9 +31,11 @@ class Autoregressive(Strategy):
     def handle(self, event: Event) -> Sequence[Command]:
         """Commit a token and ask for the next."""
         match event:
-            case Verified(task=self._task, verdict=verdict, more=more):
-                commands = self._progress.commit((verdict.next_token,), num_accepted=0)
-                return commands if more or self._progress.ended else [*commands, self._verify()]
+            case Verified(task=self._task):
+                commands = self._progress.commit(event.own_tokens, num_accepted=0)
+                if event.more or self._progress.ended:
+                    return commands
+                return [*commands, self._verify()]
             case Failed(task=self._task):
                 return [GiveUp(self._task)]
             case Capacity():
@@ -43,4 +45,4 @@ class Autoregressive(Strategy):
     def _verify(self) -> Verify:
         self._task += 1
         further = num_further(self._capacity, self._progress.remaining)
-        return Verify(self._task, (), EMPTY, num_further=further)
+        return Verify(self._task, (), EMPTY, num_further=further, may_wait=True)

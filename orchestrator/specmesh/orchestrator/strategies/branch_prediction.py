@@ -151,6 +151,7 @@ class BranchPrediction(Strategy):
             *(self._check, (), self._tree, chain.drawn_from),
             drafting_on=not further,
             num_further=further,
+            may_wait=True,
             num_second_choices=len(self._tree) - len(chain.tokens),
         )
         return [verify, *drafts]
@@ -188,6 +189,7 @@ class BranchPrediction(Strategy):
         num_stand = sum(node <= len(self._chain.tokens) for node in verdict.accepted_nodes)
         self._round += 1
         self._learn(num_stand, tokens[num_stand])
+        tokens += event.collected
         commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands

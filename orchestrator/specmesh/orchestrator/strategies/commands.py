@@ -97,7 +97,9 @@ class Verify:
 
     ``num_further`` asks for up to that many further tokens behind an empty tree, without a
     ``next_draft``: each comes as one more ``Verified``, with the verdict on an empty tree behind
-    all tokens before it. The strategy commits each, or cancels the task.
+    all tokens before it. The strategy commits each, or cancels the task. With ``may_wait`` the
+    replica may collect several, which then come with one ``Verified``: only for a strategy that has
+    no other verification beside this one and cancels it for no other reason than its verdict.
 
     The last ``num_second_choices`` nodes stand beside a chain of the others. No draft brought them:
     they are guesses at the token that replaces one of the chain.
@@ -110,6 +112,7 @@ class Verify:
     drafting_on: bool = False
     next_draft: NextDraft | None = None
     num_further: int = 0
+    may_wait: bool = False
     num_second_choices: int = 0
 
 

@@ -111,8 +111,8 @@ class DSI(Strategy):
         match event:
             case Drafted():
                 self._chains.extend(event)
-            case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
-                check.verdict, check.next_draft, check.more = verdict, event.next_draft, event.more
+            case Verified(task=task) if check := self._checks.get(task):
+                check.answer = event
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task):
                 # Resent, it would fail again; but another may cover the same position.
@@ -135,16 +135,16 @@ class DSI(Strategy):
     def _commit_what_is_known(self) -> list[Command]:
         commands: list[Command] = []
         while found := self._checks.pop_verdict(len(self._text)):
-            task, check = found
+            task, check, answer = found
             known = len(self._text) - check.start
-            tokens = (*check.accepted(), self._next_token(check))
+            tokens = (*check.accepted(), self._next_token(check, answer))
             # In rejection mode two verifications may give different tokens for one position: the
             # first to end decides, and the tokens after the other's are useless.
             if list(tokens[:known]) == self._text[check.start :]:
-                commands += self._commit(tokens[known:], check)
+                commands += self._commit(tokens[known:], check, answer)
                 if self._progress.ended:
                     return commands
-            if check.more:
+            if answer.more:
                 commands += self._decode_on(task, check, tokens)
         return commands + self._go_on()
 
@@ -161,10 +161,9 @@ class DSI(Strategy):
         )
         return []
 
-    def _next_token(self, check: InFlightVerification) -> int:
+    def _next_token(self, check: InFlightVerification, answer: Verified) -> int:
         """Return the token after the accepted ones; a bonus token first tries the chains'."""
-        verdict, position = check.verdict, len(self._text)
-        assert verdict is not None
+        verdict, position = answer.verdict, len(self._text)
         if verdict.bonus is None or check.end < position:
             return verdict.next_token
         assumed = check.assumed(position)
@@ -175,8 +174,10 @@ class DSI(Strategy):
         )
         return verdict.bonus.meet([drawn for drawn in drafts if drawn is not None])
 
-    def _commit(self, tokens: tuple[int, ...], check: InFlightVerification) -> list[Command]:
-        """Commit ``tokens``, the answer's next, which ``check`` has provided."""
+    def _commit(
+        self, tokens: tuple[int, ...], check: InFlightVerification, answer: Verified
+    ) -> list[Command]:
+        """Commit ``tokens``, the answer's next, which the ``answer`` to ``check`` has provided."""
         if not tokens:
             return []
         position = len(self._text)
@@ -188,16 +189,15 @@ class DSI(Strategy):
         if self._progress.ended:
             return commands
         commands += self._terminate(position)
-        self._take_in_heads(check)
+        self._take_in_heads(answer)
         return commands
 
-    def _take_in_heads(self, check: InFlightVerification) -> None:
+    def _take_in_heads(self, answer: Verified) -> None:
         """Take over the draft of the heads if it still applies: it follows the target's own token,
         which a draft token may have replaced (see ``_next_token``)."""
-        assert check.verdict is not None
-        if check.next_draft is not None and self._text[-1] == check.verdict.next_token:
+        if answer.next_draft is not None and self._text[-1] == answer.verdict.next_token:
             self._heads.start_over(len(self._text))
-            self._heads.extend(check.next_draft)
+            self._heads.extend(answer.next_draft)
 
     def _terminate(self, position: int) -> list[Command]:
         """End what assumed other tokens than those committed from ``position`` on.

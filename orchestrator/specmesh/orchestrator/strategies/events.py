@@ -45,6 +45,13 @@ class Verified:
     tried: tuple[int, ...] | None = None
     """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
     more: bool = False
+    collected: tuple[int, ...] = ()
+    """The target's own tokens after the verdict's, which came with it."""
+
+    @property
+    def own_tokens(self) -> tuple[int, ...]:
+        """The target's own tokens behind the accepted ones."""
+        return (self.verdict.next_token, *self.collected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Heads(Strategy):
     def _conclude(self, event: Verified) -> list[Command]:
         verdict = event.verdict
         accepted = self._tree.tokens_on(verdict.accepted_nodes)
-        said = (*accepted, verdict.next_token)
+        said = (*accepted, *event.own_tokens)
         self._heads_acceptance.learn(trials_of(self._first_choices, said))
         self._adaptive.observe(self._outcome(said, event.tried), self._plan)
         commands = self._progress.commit(said, len(accepted), recovered=verdict.recovered)
@@ -139,6 +139,7 @@ class Heads(Strategy):
             *(self._check, (), whole.tree, whole.distributions),
             next_draft=asked,
             num_further=further,
+            may_wait=True,
         )
 
     def _new_task(self) -> TaskId:

@@ -12,6 +12,8 @@ from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.responses.candidates import likeliest
 
+WHOLE_INTERVAL_S = 0.25
+"""The shortest time between two chunks of an answer whose caller gets it whole."""
 QUEUED = 16
 """The number of chunks buffered for a slow client before back-pressure reaches the mesh."""
 LOGPROB_BYTES = 128
@@ -141,6 +143,7 @@ def complete(
             max_tokens=request.token_limit,
             num_top_logprobs=(request.logprobs or 0) if request.compares else request.logprobs,
             add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
+            chunk_interval_s=_chunk_interval_s(request),
             timeout_s=timeout_s,
         )
         for number, prompt in enumerate(wanted)
@@ -160,8 +163,14 @@ def chat(client: AsyncClient, request: ChatRequest, timeout_s: float, hold: Hold
             **request.chat_keywords,
             max_tokens=request.token_limit,
             num_top_logprobs=request.num_top_logprobs,
+            chunk_interval_s=_chunk_interval_s(request),
             timeout_s=timeout_s,
         )
         for number in range(request.n)
     ]
     return AnswerStreams(streams, request.n, hold)
+
+
+def _chunk_interval_s(request: CompletionRequest | ChatRequest) -> float | None:
+    """Return the interval between chunks: None, for no wish, if the caller reads them."""
+    return None if request.stream else WHOLE_INTERVAL_S

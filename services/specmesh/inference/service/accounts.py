@@ -29,9 +29,10 @@ def record_cost(cost: cost_pb2.ComputeCost) -> None:
     _count(cost)
 
 
-def _count(cost: cost_pb2.ComputeCost) -> None:
+def _count(cost: cost_pb2.ComputeCost, num_forwards: int = 1) -> None:
     _queue_time.record(cost.queue_ms / 1e3)
-    _forward_time.record(cost.forward_ms / 1e3)
+    for _ in range(num_forwards):
+        _forward_time.record(cost.forward_ms / 1e3)
     _computed.add(cost.num_computed_tokens)
     _cached.add(cost.num_cached_tokens)
 
@@ -51,7 +52,7 @@ class FurtherTokens:
         self._since_ns = time.time_ns()
 
     def record(self, cost: cost_pb2.ComputeCost) -> None:
-        """Record the ``cost`` of a verdict that comes now."""
+        """Record the ``cost`` of a verdict that comes now, of as many forwards as tokens."""
         if self._is_recorded:
             now_ns = time.time_ns()
             attributes = {
@@ -64,7 +65,7 @@ class FurtherTokens:
             ).end(now_ns)
             self._since_ns = now_ns
         self.number += 1
-        _count(cost)
+        _count(cost, cost.num_computed_tokens)
 
 
 def round_to_blocks(cost: cost_pb2.ComputeCost, num_prefix_tokens: int) -> None:

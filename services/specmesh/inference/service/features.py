@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
+    MODEL_FEATURE_COLLECTED_TOKENS,
     MODEL_FEATURE_FURTHER_TOKENS,
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_LOGPROBS,
@@ -16,7 +17,7 @@ from specmesh.v1.model_pb2 import (
     ModelFeature,
 )
 
-PROTOCOL_REVISION = 5
+PROTOCOL_REVISION = 6
 """Raise it with every change of the protocol between the processes of a mesh
 (``specmesh.mesh.v1alpha1``, ``ModelInfo``). A change that an older process would silently answer
 differently needs a ``ModelFeature`` as well: programs decide by features, people read the number.
@@ -31,6 +32,7 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_FURTHER_TOKENS,
+    MODEL_FEATURE_COLLECTED_TOKENS,
 )
 """Features of a verifier; one whose model does not score trees has all but ``TREES``."""
 

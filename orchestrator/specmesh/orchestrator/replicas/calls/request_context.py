@@ -44,6 +44,11 @@ class RequestContext:
     drafts."""
     tokens: TracedTokens | None = None
     """Numbers the tokens in the request's trace; None if the trace is not recorded."""
+    chunk_interval_s: float = 0.0
+    """The time for which tokens may wait for those after them."""
+    stops_early: bool = False
+    """True if the answer may end with a token or text that replicas don't know, so that they would
+    decode on behind it while tokens wait there."""
     recorded: bool = field(default_factory=is_recorded)
     """True if the request's spans are recorded."""
     context: Context = field(default_factory=copy_context, repr=False)

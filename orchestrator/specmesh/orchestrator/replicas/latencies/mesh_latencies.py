@@ -23,6 +23,10 @@ UNKNOWN_DRAFT_SECONDS = 3.0
 DRAFT_FLOOR_SECONDS = 0.5
 """Shortest timeout of a message of a draft once latencies are known, except of a probe."""
 
+LEAST_WAIT_SECONDS = 0.005
+"""A further token that waits less than this waits by chance."""
+MOST_COLLECT_SECONDS = 0.05
+"""The longest time for which further tokens are collected because this orchestrator is behind."""
 LEAST_BEHIND_SECONDS = 0.001
 """A further token that waits less than this for each that its call asks for, waits by chance."""
 
@@ -46,6 +50,8 @@ class Latencies:
         """Seconds of a verification besides those in its replica."""
         self._behind_s = RunningMedian()
         """Seconds for which a further token waits to be read, for each that its call asks for."""
+        self._waited_s = RunningMedian()
+        """Seconds for which a further token waits to be read."""
         self.waits = ResponseWaits()
         """The time that responses waited to be read."""
         self.heads = DraftTimes()
@@ -64,6 +70,13 @@ class Latencies:
         """Capacities that were returned since they were last computed anew."""
         self._num_seen = self._num_new = 0
         """Observations so far, and those since then."""
+
+    @property
+    def collect_s(self) -> float:
+        """The time for which replicas are to collect further tokens: where those wait in line
+        anyway, as long again, so that what comes in one response costs less to read."""
+        waited_s = self._waited_s.value or 0.0
+        return min(waited_s, MOST_COLLECT_SECONDS) if waited_s >= LEAST_WAIT_SECONDS else 0.0
 
     def drafts(self, kind: str) -> CallPatience:
         """Return the timeouts for messages of drafts by the model ``kind``."""
@@ -89,6 +102,7 @@ class Latencies:
             self.target_load.add(cost.load)
         else:
             self._behind_s.add(verification.behind_s)
+            self._waited_s.add(verification.waited_s)
         num_read = cost.num_computed_tokens - verification.num_drafted - 1
         if num_read < LEAST_TOKENS:
             num_rows = cost.num_batch_tokens or verification.num_drafted + 1

@@ -58,6 +58,8 @@ class TimedVerification(NamedTuple):
     """True if it is a further token of a call, for which the replica waited for nobody."""
     behind_s: float = 0.0
     """The time for which it waited to be read, divided by the further tokens of its call."""
+    waited_s: float = 0.0
+    """The time for which it waited to be read."""
 
 
 @dataclass(frozen=True, slots=True)

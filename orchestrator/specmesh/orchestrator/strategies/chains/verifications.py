@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.commands import Cancel, TaskId
-from specmesh.orchestrator.strategies.events import Drafted, DrafterName
+from specmesh.orchestrator.strategies.events import DrafterName, Verified
 
 
 @dataclass(slots=True)
@@ -27,14 +26,10 @@ class InFlightVerification:
     start: int
     tokens: tuple[int, ...]
     tree: TokenTree
-    verdict: Verdict | None = None
-    """None until it ends."""
-    next_draft: Drafted | None = None
-    """The draft of the heads below the verdict's next token."""
+    answer: Verified | None = None
+    """None until there is a verdict."""
     decodes_on: bool = False
     """The target was asked for further tokens after its verdict's."""
-    more: bool = False
-    """The target has not ended with its verdict's tokens."""
 
     @property
     def end(self) -> int:
@@ -69,8 +64,8 @@ class InFlightVerification:
 
     def accepted(self) -> tuple[int, ...]:
         """Return the tokens from ``start`` on that the target accepts; needs a verdict."""
-        assert self.verdict is not None
-        return self.tree.tokens_on(self.verdict.accepted_nodes)
+        assert self.answer is not None
+        return self.tree.tokens_on(self.answer.verdict.accepted_nodes)
 
 
 class Verifications:
@@ -98,12 +93,12 @@ class Verifications:
         """Return the current verifier: the verification that covers ``position``."""
         return next((check for check in self if check.start <= position), None)
 
-    def pop_verdict(self, position: int) -> tuple[TaskId, InFlightVerification] | None:
-        """Remove and return a verification that covers ``position`` and has its verdict, if there
-        is one."""
+    def pop_verdict(self, position: int) -> tuple[TaskId, InFlightVerification, Verified] | None:
+        """Remove and return a verification that covers ``position`` and has its verdict, and that,
+        if there is one."""
         for task, check in self._by_task.items():
-            if check.start <= position and check.verdict is not None:
-                return task, self._by_task.pop(task)
+            if check.start <= position and check.answer is not None:
+                return task, self._by_task.pop(task), check.answer
         return None
 
     @property
@@ -121,7 +116,7 @@ class Verifications:
     @property
     def num_running(self) -> int:
         """Number of verifications without a verdict, each of which occupies a replica."""
-        return sum(1 for check in self if check.verdict is None)
+        return sum(1 for check in self if check.answer is None)
 
     def verified_up_to(self, chain: Chain, position: int) -> int:
         """Return the position up to which the chain's tokens are being verified, by any chain.
@@ -147,4 +142,4 @@ class Verifications:
         }
         for task in refuted:
             del self._by_task[task]
-        return [Cancel(task) for task, check in refuted.items() if check.verdict is None]
+        return [Cancel(task) for task, check in refuted.items() if check.answer is None]

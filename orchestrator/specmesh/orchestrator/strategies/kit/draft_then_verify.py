@@ -91,14 +91,16 @@ class DraftThenVerify(Strategy):
         self._verifying = True
         drafted = self._verified = self._growth.whole
         return Verify(
-            *(self._task, (), drafted.tree, drafted.distributions), num_further=num_further
+            *(self._task, (), drafted.tree, drafted.distributions),
+            num_further=num_further,
+            may_wait=True,
         )
 
     def _conclude(self, verified: Verified) -> list[Command]:
         verdict = verified.verdict
         accepted = verdict.accepted_nodes
         self._learn(self._growth, verified)
-        tokens = (*self._verified.tree.tokens_on(accepted), verdict.next_token)
+        tokens = (*self._verified.tree.tokens_on(accepted), *verified.own_tokens)
         commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands

@@ -100,6 +100,8 @@ class VerifyAttempt:
         """Tokens before them, which it is believed to hold."""
         self.num_further = command.num_further
         """Further tokens that the call asks for."""
+        self.collect_s = 0.0
+        """The time for which the replica may collect them."""
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
         self.cost = ReplicaCost()
@@ -117,6 +119,9 @@ class VerifyAttempt:
         if self._request.recorded:
             self._first_span_id = format_span_id(call.span.get_span_context().span_id)
         self._asked = self._verification()
+        if self._may_collect:
+            shared_s = self._request.mesh.latencies.collect_s
+            self.collect_s = max(self._request.chunk_interval_s, shared_s)
         request = self._message(self._asked)
         self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
         self.num_held_tokens = request.prefix.base_length
@@ -220,6 +225,17 @@ class VerifyAttempt:
         if call is not None:
             call.end(error)
 
+    @property
+    def _may_collect(self) -> bool:
+        """True if several further tokens may come in one response. Where spans are recorded each
+        has its own."""
+        request = self._request
+        if not (self.num_further and self._command.may_wait):
+            return False
+        if request.recorded or request.stops_early:
+            return False
+        return request.logprobs is None and self.peer.can(model_pb2.MODEL_FEATURE_COLLECTED_TOKENS)
+
     def _verification(self) -> VerificationRequest:
         """Return what the answer is checked against."""
         request, command = self._request, self._command
@@ -255,13 +271,15 @@ class VerifyAttempt:
             num_further_tokens=command.num_further
             if peer.can(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
             else 0,
+            collect_ms=round(self.collect_s * 1e3),
         )
 
     def _read(self, response: verifier_pb2.VerifyResponse) -> Verified:
         """Return what the answer means for the strategy. Raises ``AioRpcError`` for an invalid one:
         it counts as the replica's failure and is retried."""
         try:
-            if response.has_more and not self._command.num_further:
+            collected = self._collected(response)
+            if response.has_more and self._command.num_further <= len(collected):
                 raise InvalidField("has_more", "promises what was not asked for")
             if response.number not in (0, self.num_verdicts + 1):
                 raise InvalidField("number", f"must be {self.num_verdicts + 1}")
@@ -271,12 +289,24 @@ class VerifyAttempt:
             log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
         drafted = self._draft(response)
-        verified = Verified(self._command.task, verdict, drafted, more=response.has_more)
+        verified = Verified(
+            *(self._command.task, verdict, drafted), more=response.has_more, collected=collected
+        )
         if self._request.recorded and self._call is not None:
             self._describe(self._call.span, response, verified)
         if self._chain is None:
             return verified
         return replace(verified, verdict=self._chain.in_tree(verdict), tried=self._chain.nodes)
+
+    def _collected(self, response: verifier_pb2.VerifyResponse) -> tuple[int, ...]:
+        """Return the tokens that came with the next one. Raises ``InvalidField``."""
+        collected = tuple(response.collected_token_ids)
+        most = self._command.num_further if self.collect_s else 0
+        if len(collected) > most:
+            raise InvalidField("collected_token_ids", f"has more than {most} tokens")
+        if collected and (token := max(collected)) >= self._request.vocab_size:
+            raise InvalidField("collected_token_ids", f"{token} is outside the vocabulary")
+        return collected
 
     def _draft(self, response: verifier_pb2.VerifyResponse) -> Drafted | None:
         """Return the draft of the replica's heads. A draft that is invalid or was not asked for is

@@ -118,7 +118,8 @@ class VerifyCall:
             self._attempts.answered(attempt.peer, attempt.began, pace)
             # A replica can name the blocks of a series of tokens only once that has ended.
             if not (attempt.is_further and verified.more):
-                request.prefix.seen_by(attempt.peer.identity, num_committed)
+                num_seen = num_committed + len(verified.collected)
+                request.prefix.seen_by(attempt.peer.identity, num_seen)
             if request.logprobs is not None:
                 request.logprobs.learn(num_committed, self._command, verified.verdict)
         except Exception as error:
@@ -247,8 +248,11 @@ class VerifyCall:
         if self._is_over or context is None:
             return
         self._context = context
-        num_left = self._command.num_further - 1
-        self._command = Verify(self._command.task, (), EMPTY, num_further=num_left)
+        num_left = self._command.num_further - len(verified.own_tokens)
+        command = self._command
+        self._command = Verify(
+            *(command.task, (), EMPTY), num_further=num_left, may_wait=command.may_wait
+        )
         if self._attempts.num_failed:  # to each token its own
             self._attempts.close()
             self._attempts = attempts_at(self._request, self._command, context)

@@ -39,16 +39,16 @@ class VerifyLearning:
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
         waited_s = self._waited_s(attempt.peer, cost, now)
-        seconds, behind_s = now - began, 0.0
-        if attempt.is_further:
-            seconds = cost.forward_s + waited_s
-            behind_s = waited_s / attempt.num_further
-        self._admit(response, cost, seconds, now)
-        return self._observe(attempt, response, cost, behind_s, now)
+        seconds = cost.forward_s + waited_s if attempt.is_further else now - began
+        num_tokens = 1 + len(response.collected_token_ids)
+        self._admit(response, cost, seconds, now, num_tokens)
+        return self._observe(attempt, response, cost, waited_s, now)
 
     def late_after(self, attempt: VerifyAttempt) -> float:
         """Return the seconds after which an answer to ``attempt`` is late."""
         late_s = self._patience(attempt).late_after(attempt.num_sent_tokens)
+        if attempt.is_further:
+            late_s += attempt.collect_s
         if self._request.sampling.grammar is not None and self.num_cached_tokens is None:
             late_s += COMPILE_SECONDS
         return late_s
@@ -57,7 +57,9 @@ class VerifyLearning:
         """Return the seconds after which to give up ``attempt``, queued behind ``num_ahead`` others
         and after ``num_late`` timed-out ones."""
         num_tokens = 1 if attempt.is_further else attempt.num_tokens
-        return self._patience(attempt).given_up_after(num_tokens, num_ahead, num_late)
+        collect_s = attempt.collect_s if attempt.is_further else 0.0
+        patience = self._patience(attempt)
+        return patience.given_up_after(num_tokens, num_ahead, num_late) + collect_s
 
     def _waited_s(self, peer: Peer, cost: ReplicaCost, now: float) -> float:
         """Return how long a response waited, 0 if its replica has left: its clock is forgotten."""
@@ -70,10 +72,12 @@ class VerifyLearning:
         attempt: VerifyAttempt,
         response: verifier_pb2.VerifyResponse,
         cost: ReplicaCost,
-        behind_s: float,
+        waited_s: float,
         now: float,
     ) -> float:
         seconds = cost.without_grammar(now - attempt.began)
+        if attempt.is_further:
+            seconds = max(cost.forward_s, seconds - attempt.collect_s)
         if self._request.num_node_logprobs is None:  # a text that is scored is no draft
             self._latencies.verified(
                 TimedVerification(
@@ -82,12 +86,15 @@ class VerifyLearning:
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
                     is_further=attempt.is_further,
-                    behind_s=behind_s,
+                    behind_s=waited_s / attempt.num_further if attempt.is_further else 0.0,
+                    waited_s=waited_s,
                 )
             )
         if attempt.peer.has_left:
             return USUAL_PACE
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
+        if attempt.is_further:
+            num_computed = 1  # of those that were collected, the last is what it was waited for
         return self._patience(attempt).add(attempt.peer.address, num_computed, seconds)
 
     def _patience(self, attempt: VerifyAttempt) -> CallPatience:
@@ -96,12 +103,17 @@ class VerifyLearning:
         return latencies.further if attempt.is_further else latencies.verifications
 
     def _admit(
-        self, response: verifier_pb2.VerifyResponse, cost: ReplicaCost, seconds: float, now: float
+        self,
+        response: verifier_pb2.VerifyResponse,
+        cost: ReplicaCost,
+        seconds: float,
+        now: float,
+        num_tokens: int,
     ) -> None:
-        """Report the ``seconds`` of a verification, failed attempts included, to admission
-        control."""
+        """Report the ``seconds`` of a verification, failed attempts included, to admission control,
+        once for each of ``num_tokens`` own tokens that it brought."""
         forward_ms = cost.forward_s * 1e3 + response.next_draft.cost.forward_ms
         total_ms = cost.without_grammar(seconds) * 1e3
         calls = cost.num_batch_calls, cost.num_worthwhile_calls
         spent = Spent.of(total_ms, cost.queue_s * 1e3, forward_ms, *calls)
-        self._mesh.admission.verified(len(self._mesh.verifiers.ready), spent, now)
+        self._mesh.admission.verified(len(self._mesh.verifiers.ready), spent, now, num_tokens)
