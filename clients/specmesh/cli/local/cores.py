@@ -3,6 +3,8 @@
 A drafter works while the target does, so it gets another core. Each verifier gets ``threads``
 cores as far as they suffice, and the orchestrator, Redis and the client get the rest. Without a
 rest they share the drafter's core: with many answers the target never waits, and a drafter does.
+Threads wait for each other, so more of them than cores would be slower than one: a verifier that is
+to have as many as there are cores gets the drafter's, too.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ def place(cores: Sequence[int], num_verifiers: int, threads: int) -> Placement:
     *others, last = cores
     needed = num_verifiers * threads
     rest = frozenset(others[needed:] or [last])
+    if len(others) < threads:
+        return Placement((frozenset(cores),) * num_verifiers, frozenset({last}), rest)
     if len(others) < needed:
         return Placement((frozenset(others),) * num_verifiers, frozenset({last}), rest)
     slices = (others[n * threads : (n + 1) * threads] for n in range(num_verifiers))
