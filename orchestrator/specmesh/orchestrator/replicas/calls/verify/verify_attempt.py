@@ -1,4 +1,4 @@
-"""One attempt of a verification at one replica: the message that is sent, and what comes back."""
+"""One attempt of a verification at one replica, from its request to its last response."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import grpc.aio
 from opentelemetry.trace import Span, format_span_id
 from opentelemetry.util.types import AttributeValue
 
-from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verify.next_drafts import (
-    read_next_draft,
-    write_next_draft,
+from specmesh.orchestrator.replicas.calls.verify.next_drafts import read_next_draft
+from specmesh.orchestrator.replicas.calls.verify.verify_messages import (
+    may_collect,
+    read_collected,
+    verification_request,
+    write_verification,
 )
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
 from specmesh.orchestrator.replicas.pool.examination import METHOD
@@ -35,7 +36,6 @@ from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted, Verified
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
-from specmesh.serving.codec.wire import write_tree
 from specmesh.serving.telemetry.pipeline import ClientSpan
 from specmesh.v1 import model_pb2
 
@@ -119,10 +119,13 @@ class VerifyAttempt:
         if self._request.recorded:
             self._first_span_id = format_span_id(call.span.get_span_context().span_id)
         self._asked = self._verification()
-        if self._may_collect:
+        if may_collect(self._request, self._command, self.peer):
             shared_s = self._request.mesh.latencies.collect_s
             self.collect_s = max(self._request.chunk_interval_s, shared_s)
-        request = self._message(self._asked)
+        request = write_verification(
+            *(self._request, self._command, self._context.num_committed),
+            *(self.peer, self._asked, self.collect_s),
+        )
         self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
         self.num_held_tokens = request.prefix.base_length
         message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
@@ -225,60 +228,17 @@ class VerifyAttempt:
         if call is not None:
             call.end(error)
 
-    @property
-    def _may_collect(self) -> bool:
-        """True if several further tokens may come in one response. Where spans are recorded each
-        has its own."""
-        request = self._request
-        if not (self.num_further and self._command.may_wait):
-            return False
-        if request.recorded or request.stops_early:
-            return False
-        return request.logprobs is None and self.peer.can(model_pb2.MODEL_FEATURE_COLLECTED_TOKENS)
-
     def _verification(self) -> VerificationRequest:
         """Return what the answer is checked against."""
-        request, command = self._request, self._command
-        wants_bonus = (
-            request.sampling.mode is AcceptanceMode.REJECTION
-            and command.drafting_on
-            and self.peer.can(model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION)
-            # A verdict only has the log-probabilities of its own bonus token.
-            and request.num_top_logprobs is None
-        )
-        return VerificationRequest(
-            command.tree,
-            self._context.num_committed + len(command.path),
-            request.sampling,
-            request.vocab_size,
-            MAX_BONUS_CANDIDATES if wants_bonus else 0,
-            request.num_top_logprobs,
-            request.num_node_logprobs,
-        )
-
-    def _message(self, asked: VerificationRequest) -> verifier_pb2.VerifyRequest:
-        shared, peer, command = self._request, self.peer, self._command
-        return verifier_pb2.VerifyRequest(
-            prefix=shared.prefix.message(peer.identity, self._context.num_committed, command.path),
-            tree=write_tree(command.tree, command.distributions),
-            sampling=shared.sampling_message,
-            num_bonus_candidates=asked.num_bonus_candidates,
-            num_top_logprobs=asked.num_top_logprobs,
-            num_node_logprobs=asked.num_node_logprobs,
-            next_draft=write_next_draft(command, shared.sampling, shared.epoch)
-            if peer.can(model_pb2.MODEL_FEATURE_HEADS)
-            else None,
-            num_further_tokens=command.num_further
-            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
-            else 0,
-            collect_ms=round(self.collect_s * 1e3),
-        )
+        num_committed = self._context.num_committed
+        return verification_request(self._request, self._command, num_committed, self.peer)
 
     def _read(self, response: verifier_pb2.VerifyResponse) -> Verified:
         """Return what the answer means for the strategy. Raises ``AioRpcError`` for an invalid one:
         it counts as the replica's failure and is retried."""
         try:
-            collected = self._collected(response)
+            most = self._command.num_further if self.collect_s else 0
+            collected = read_collected(response, most, self._request.vocab_size)
             if response.has_more and self._command.num_further <= len(collected):
                 raise InvalidField("has_more", "promises what was not asked for")
             if response.number not in (0, self.num_verdicts + 1):
@@ -297,16 +257,6 @@ class VerifyAttempt:
         if self._chain is None:
             return verified
         return replace(verified, verdict=self._chain.in_tree(verdict), tried=self._chain.nodes)
-
-    def _collected(self, response: verifier_pb2.VerifyResponse) -> tuple[int, ...]:
-        """Return the tokens that came with the next one. Raises ``InvalidField``."""
-        collected = tuple(response.collected_token_ids)
-        most = self._command.num_further if self.collect_s else 0
-        if len(collected) > most:
-            raise InvalidField("collected_token_ids", f"has more than {most} tokens")
-        if collected and (token := max(collected)) >= self._request.vocab_size:
-            raise InvalidField("collected_token_ids", f"{token} is outside the vocabulary")
-        return collected
 
     def _draft(self, response: verifier_pb2.VerifyResponse) -> Drafted | None:
         """Return the draft of the replica's heads. A draft that is invalid or was not asked for is
