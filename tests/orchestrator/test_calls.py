@@ -289,8 +289,8 @@ async def test_admission_learns_how_many_calls_share_a_forward_and_how_many_shou
     seen = []
     monkeypatch.setattr(mesh.admission, "verified", lambda *known: seen.append(known))
     await verified(calls_on(mesh))
-    ((num_replicas, spent, _),) = seen
-    assert (num_replicas, spent.num_calls, spent.num_worthwhile_calls) == (1, 12, 20)
+    ((num_replicas, spent, _, times),) = seen
+    assert (num_replicas, spent.num_calls, spent.num_worthwhile_calls, times) == (1, 12, 20, 1)
 
 
 async def test_pause_beyond_the_deadline_is_not_waited_for(connect):
