@@ -121,6 +121,19 @@ async def test_nothing_goes_on_behind_the_end_of_an_answer(connect, serve):
     assert [peer.num_outstanding for peer in mesh.mesh.verifiers.peers] == [0]
 
 
+async def test_a_replica_is_not_blamed_for_tokens_behind_the_end_of_an_answer(
+    connect, serve, caplog
+):
+    """They may arrive with the last one."""
+    stub = await serve(await connect([decoding()]))
+    message = asked({"temperature": 0})
+    await collect(stub.Generate(message))  # what calls take is known now
+    message.stopping.stop_token_ids.append(alone(message.sampling)[5])
+    for _ in range(5):
+        await asyncio.gather(*(collect(stub.Generate(message)) for _ in range(8)))
+    assert "bad verdict" not in caplog.messages
+
+
 async def test_an_older_replica_is_asked_for_each_token(connect, serve):
     features = features_but(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
     verifier = decoding(features=features)

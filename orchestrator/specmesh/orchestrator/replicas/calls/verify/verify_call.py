@@ -245,6 +245,8 @@ class VerifyCall:
         self._end_race(attempt)
         self._first = attempt
         context = self._done(verified)
+        if context is None:  # nothing awaits the next one, which may arrive before it is cancelled
+            self._end()
         if self._is_over or context is None:
             return
         self._context = context
