@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.client.conftest import FakeOrchestrator, breaks_after, rest_of_answer, whole_answer
 
-from specmesh.client import AsyncClient
+from specmesh.client import AsyncClient, Client, SpecmeshError
 
 INTERVAL = "specmesh-chunk-interval-ms"
 
@@ -44,6 +46,31 @@ async def test_the_interval_is_that_of_the_reader(serve, ask, options, expected)
     async with AsyncClient(fake.address) as client:
         await ask(client, **options)
     assert [each.get(INTERVAL) for each in fake.metadata] == [expected]
+
+
+@pytest.mark.parametrize(("is_whole", "expected"), [(False, None), (True, "250")])
+async def test_blocking_streams_have_the_same(serve, is_whole, expected):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+
+    def ask() -> None:
+        with Client(fake.address) as client, client.generate("hello") as stream:
+            if is_whole:
+                assert stream.complete().token_ids
+            else:
+                list(stream)
+
+    await asyncio.to_thread(ask)
+    assert [each.get(INTERVAL) for each in fake.metadata] == [expected]
+
+
+async def test_a_resumed_stream_has_that_of_its_reader(serve):
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [rest_of_answer(4)]))
+    async with AsyncClient(fake.address, max_resumes=0) as client:
+        with pytest.raises(SpecmeshError) as broken:
+            await read(client)
+        async for _ in client.resume(broken.value.session, chunk_interval_s=0.1):
+            pass
+    assert [each.get(INTERVAL) for each in fake.metadata] == [None, "100"]
 
 
 async def test_a_resumed_answer_has_the_same(serve):

@@ -81,6 +81,15 @@ async def test_an_interval_that_is_none_is_refused(connect, serve, text):
     assert refused.field == CHUNK_INTERVAL
 
 
+async def test_a_whole_answer_has_its_own_interval(connect, serve):
+    verifier = decoding()
+    stub = await serve(await connect([verifier]))
+    asked_for = pb.CompleteRequest(request=asked(GREEDY))
+    for _ in range(2):
+        await stub.Complete(asked_for, metadata=((CHUNK_INTERVAL, "10"),))
+    assert verifier.requests[-1].collect_ms == 250
+
+
 async def test_an_orchestrator_may_have_an_interval_for_all(connect, serve):
     verifier = decoding()
     defaults = Defaults("autoregressive", chunk_interval_s=0.1)

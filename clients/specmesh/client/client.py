@@ -161,14 +161,21 @@ class AsyncClient(TokenizerCalls):
             prompts, lambda prompt: self.generate(prompt, **options), concurrency
         )
 
-    def resume(self, saved: SavedSession, *, timeout_s: float | None = None) -> GenerationStream:
+    def resume(
+        self,
+        saved: SavedSession,
+        *,
+        chunk_interval_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> GenerationStream:
         """Return a stream of the rest of an answer; its ``text`` begins with the saved text.
 
         Resuming takes the session over from any other reader. ``saved`` is a stream's
         ``session``, possibly from another process, or is made of a session's id and resume token.
         """
         request = pb.GenerateRequest.FromString(saved.request)
-        return self._stream(request, saved, GenerateOptions(timeout_s=timeout_s))
+        options = GenerateOptions(chunk_interval_s=chunk_interval_s, timeout_s=timeout_s)
+        return self._stream(request, saved, options)
 
     async def get_session(self, saved: SavedSession) -> Session:
         """Look up the progress of an answer; ``saved`` is as for `resume`.

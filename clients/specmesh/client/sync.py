@@ -109,18 +109,20 @@ class BlockingStream:
 
     def complete(self) -> GenerationResult:
         """Read the answer to its end."""
-        for _ in self:
-            pass
-        return self.result
+        self._check_process()
+        return background.run(_whole(self._stream))
 
     def close(self) -> None:
         """Cancel the answer and all work behind it; does nothing after the end."""
         if self._pid == os.getpid():
             background.close(self._stream.aclose())
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def _check_process(self) -> None:
         if self._pid != os.getpid():
             raise RuntimeError("a stream can be read only in the process that created it")
+
+    def __iter__(self) -> Iterator[Chunk]:
+        self._check_process()
         chunks = self._stream.__aiter__()
         try:
             while (chunk := background.run(_next(chunks))) is not None:
@@ -186,9 +188,16 @@ class Client:
         many = self._client.generate_many(prompts, concurrency=concurrency, **options)
         return background.run(many)
 
-    def resume(self, saved: SavedSession, *, timeout_s: float | None = None) -> BlockingStream:
+    def resume(
+        self,
+        saved: SavedSession,
+        *,
+        chunk_interval_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> BlockingStream:
         """See `AsyncClient.resume`."""
-        return BlockingStream(self._client.resume(saved, timeout_s=timeout_s))
+        rest = self._client.resume(saved, chunk_interval_s=chunk_interval_s, timeout_s=timeout_s)
+        return BlockingStream(rest)
 
     def get_session(self, saved: SavedSession) -> Session:
         """See `AsyncClient.get_session`."""
@@ -268,6 +277,11 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+async def _whole(stream: GenerationStream) -> GenerationResult:
+    """Return the result of a stream of which nobody reads single chunks."""
+    return await stream
 
 
 async def _next(chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:

@@ -106,7 +106,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         """Return the same answer as ``Generate`` in one message."""
         asked = request.request
         with within("request"):
-            answer = self._events("Complete", asked, context, WHOLE_INTERVAL_S)
+            interval_s = max(WHOLE_INTERVAL_S, self._defaults.chunk_interval_s)
+            answer = self._events("Complete", asked, context, interval_s)
             async with aclosing(answer) as events:
                 return await whole_answer(events, len(asked.received.token_ids))
 
@@ -171,10 +172,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         method: str,
         request: generation_pb2.GenerateRequest,
         context: GenerateContext | CompleteContext,
-        chunk_interval_s: float = 0.0,
+        chunk_interval_s: float | None = None,
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
-        """Yield the events of a new answer, or of the rest of one; chunks have at least this
-        interval."""
+        """Yield the events of a new answer, or of the rest of one. Chunks have the interval that the
+        client asks for, unless another one is given."""
         metadata = context.invocation_metadata() or ()
         with (
             RequestMetrics(method, _deadline(context)) as metrics,
@@ -182,7 +183,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             self._accounts.answering(metrics, request.ByteSize()),
         ):
             check_entries(request)
-            chunk_interval_s = max(chunk_interval_s, self._chunk_interval_s(metadata))
+            if chunk_interval_s is None:
+                chunk_interval_s = self._chunk_interval_s(metadata)
             name = named(request, identity())
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed
