@@ -174,7 +174,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         context: GenerateContext | CompleteContext,
         chunk_interval_s: float | None = None,
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
-        """Yield the events of a new answer, or of the rest of one. Chunks have the interval that the
+        """Yield the events of a new answer, or the rest of one. Chunks have the interval that the
         client asks for, unless another one is given."""
         metadata = context.invocation_metadata() or ()
         with (
