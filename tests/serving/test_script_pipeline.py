@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.asyncio.client import Pipeline
 
+from specmesh.serving.store import script_pipeline
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
@@ -85,6 +86,30 @@ async def test_a_call_that_comes_during_a_round_trip_goes_by_the_next(
     assert trips == [1, NUM_SESSIONS - 1]
 
 
+async def test_calls_of_long_sessions_share_no_more_than_a_timeout_can_carry(
+    store: SessionStore, trips: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(script_pipeline, "MOST_BYTES", 10_000)
+    long = (3,) * 1_000  # of four bytes
+    puts = (store.put(session(n), WRITER, Generated(long)) for n in range(5))
+    whole = store.put(session(5), WRITER, Generated(long * 3))  # larger than any trip may be
+    await asyncio.gather(append(store, 6), *puts, whole)
+    assert trips == [3, 2, 1, 1]
+    assert [len((await store.read(session(n).claim)).generated.token_ids) for n in (4, 5)] == [
+        1_000,
+        3_000,
+    ]
+
+
+async def test_calls_whose_replies_may_be_long_share_a_round_trip_by_their_number(
+    store: SessionStore, trips: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(script_pipeline, "MOST_CALLS", 6)
+    read = await asyncio.gather(*(store.read(session(n).claim) for n in range(NUM_SESSIONS)))
+    assert trips == [6, 6, 4]
+    assert [each.session for each in read] == [session(n) for n in range(NUM_SESSIONS)]
+
+
 async def test_a_call_has_the_whole_timeout_once_it_is_sent(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ):
@@ -118,6 +143,21 @@ async def test_a_call_to_a_server_that_hangs_waits_for_two_timeouts_at_most(serv
     await store.aclose()
     assert {type(each) for each in failed} == {StoreUnavailable}
     assert 0.6 <= took < 5
+
+
+async def test_round_trips_that_wait_behind_one_that_fails_fail_with_it(
+    server: RedisServer, trips: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(script_pipeline, "MOST_CALLS", 1)
+    store = SessionStore.from_url(server.url, timeout_s=0.3)
+    await store.put(session(0), WRITER, Generated())
+    trips.clear()
+    server.pause()
+    calls = [append(store, 0) for _ in range(NUM_SESSIONS)]
+    failed = await asyncio.gather(*calls, return_exceptions=True)
+    await store.aclose()
+    assert {type(each) for each in failed} == {StoreUnavailable}
+    assert trips == [1]
 
 
 async def test_what_is_refused_is_refused_alone(store: SessionStore):

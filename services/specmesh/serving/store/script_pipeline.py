@@ -7,6 +7,7 @@ steps of the event loop. Many answers grow at the same moment, so their appends 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
@@ -15,17 +16,26 @@ from redis.exceptions import NoScriptError
 
 from specmesh.serving.store.stored_session import StoreUnavailable
 
+MOST_BYTES = 1 << 20
+"""The most that calls which share a round trip send: what a link of 1 MB/s carries within a timeout
+of one second. A call that is larger has a round trip of its own."""
+MOST_CALLS = 64
+"""The most calls that share a round trip. Replies count by this alone, since nobody knows their
+size: so many sessions of 120,000 tokens are 30 MB."""
+
 Answer = Callable[[Collection[str], Awaitable[Any], float], Awaitable[Any]]
 """Sends what it is given to await, and returns the reply within a timeout; for some purposes, the
 first of which was wanted since a time by the event loop's clock. Raises StoreUnavailable."""
 
 
 class ScriptPipeline:
-    """Runs calls of ``script``. Those that come while a round trip is under way share the next.
+    """Runs calls of ``script``. Those that come while a round trip is under way share the next, or
+    the next few, as far as they fit into one.
 
     A round trip's timeout begins when it is sent, so that a slow server can still answer calls that
-    came while another one was under way. A call thus waits for two timeouts at most, or for five if
-    its server is found to lack the script.
+    came while another one was under way. If it fails, so do the calls that waited already when it
+    was sent. Apart from the round trips that are answered, a call thus waits for two timeouts at
+    most, or for five if its server is found to lack the script.
     """
 
     def __init__(self, client: Redis, script: str, answer: Answer) -> None:
@@ -33,7 +43,7 @@ class ScriptPipeline:
         self._script = script
         self._sha = client.register_script(script).sha
         self._answer = answer
-        self._next: _RoundTrip | None = None
+        self._waiting: deque[_RoundTrip] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         """Runs while a server without the script gets it, for all calls that have found it so."""
@@ -69,28 +79,33 @@ class ScriptPipeline:
             self._loading = None
 
     def _sent(self, purpose: str, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
-        if self._next is None:
-            self._next = _RoundTrip(self._client)
-        reply = self._next.add(purpose, command)
+        if not (self._waiting and self._waiting[-1].has_room_for(command)):
+            self._waiting.append(_RoundTrip(self._client))
+        reply = self._waiting[-1].add(purpose, command)
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send())
+            self._sending = asyncio.create_task(self._send_all())
         return reply
 
-    async def _send(self) -> None:
+    async def _send_all(self) -> None:
         try:
-            while self._next is not None:
-                trip, self._next = self._next, None
-                try:
-                    trip.arrived(await self._answer(trip.purposes, trip.sent(), trip.began))
-                except StoreUnavailable as error:
-                    trip.failed(str(error))
-                finally:
-                    trip.failed("the store was closed")
+            while self._waiting:
+                await self._send(self._waiting.popleft())
         finally:
             self._sending = None
-            if self._next is not None:  # cancelled meanwhile: nobody else sends what waits
-                self._next.failed("the store was closed")
-                self._next = None
+            while self._waiting:  # cancelled meanwhile: nobody else sends what waits
+                self._waiting.popleft().failed("the store was closed")
+
+    async def _send(self, trip: _RoundTrip) -> None:
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            trip.arrived(await self._answer(trip.purposes, trip.sent(), trip.began))
+        except StoreUnavailable as error:
+            trip.failed(str(error))
+            # A server that hangs must not cost the last of many one timeout after the other.
+            while self._waiting and self._waiting[0].began <= sent_at:
+                self._waiting.popleft().failed(str(error))
+        finally:
+            trip.failed("the store was closed")
 
 
 class _RoundTrip:
@@ -102,10 +117,17 @@ class _RoundTrip:
         self.began = self._loop.time()
         self._pipeline = client.pipeline(transaction=False)
         self._replies: list[asyncio.Future[Any]] = []
+        self._num_bytes = 0
+
+    def has_room_for(self, command: tuple[str | bytes | int, ...]) -> bool:
+        """Return whether a command may share this round trip."""
+        num_bytes = self._num_bytes + _num_bytes(command)
+        return len(self._replies) < MOST_CALLS and num_bytes <= MOST_BYTES
 
     def add(self, purpose: str, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
         """Add a command; return the future of its reply."""
         self.purposes.add(purpose)
+        self._num_bytes += _num_bytes(command)
         self._pipeline.execute_command(*command)
         reply = self._loop.create_future()
         self._replies.append(reply)
@@ -127,3 +149,8 @@ class _RoundTrip:
         for future in self._replies:
             if not future.done():
                 future.set_result(StoreUnavailable(reason))
+
+
+def _num_bytes(command: tuple[str | bytes | int, ...]) -> int:
+    """Return about how much of a link a command takes; its numbers are too short to count."""
+    return sum(len(part) for part in command if not isinstance(part, int))
