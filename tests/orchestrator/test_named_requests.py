@@ -21,6 +21,8 @@ from tests.orchestrator.answers import (
     said,
 )
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
+from tests.ports import free_port
+from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator.requests import named_requests
 from specmesh.orchestrator.requests.named_requests import named
@@ -263,6 +265,63 @@ async def test_while_the_store_is_away_a_request_with_an_id_is_answered(
     again = await collect(stub.Generate(request(request_id="r")))
     assert again.started.session_id == answer.started.session_id
     assert again.started.epoch == 1
+
+
+async def refuse_writes(redis: RedisServer, why: str) -> None:
+    async with Redis.from_url(redis.url) as admin:
+        if why == "full":
+            await admin.config_set("maxmemory", 1)
+        else:
+            await admin.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+
+
+@pytest.mark.parametrize("why", ["full", "a replica"])
+async def test_finished_answer_is_told_again_by_a_store_that_refuses_writes(
+    connect, serve, store_on, start_redis, why
+):
+    redis, verifier = start_redis(), Verifier()
+    stub = await serve(await connect([verifier], [Drafter()]), store_on(redis.url, timeout_s=10))
+    asked = request(request_id="r", sampling=REJECTION)
+    whole = await collect(stub.Generate(asked))
+    verifier.requests.clear()
+    await refuse_writes(redis, why)
+    again = await collect(stub.Generate(asked))
+    assert again.tokens == whole.tokens
+    assert again.started.session_id == whole.started.session_id
+    assert again.finished.resumable
+    assert (whole.started.epoch, again.started.epoch) == (1, 2)
+    assert verifier.requests == []
+    rest = await collect(stub.Resume(resuming(again, received=whole.received)))
+    assert (rest.tokens, rest.started.epoch) == ([], 3)
+    former = resuming(whole, received=whole.received)
+    former.epoch = 1
+    assert await refusal(stub.Resume(former)) == (grpc.StatusCode.ABORTED, "STALE_EPOCH")
+
+
+async def test_running_answer_that_cannot_be_taken_leaves_its_session_to_who_has_it(
+    connect, serve, store_on, start_redis
+):
+    redis, verifier, hold = start_redis(), Verifier(), Hold()
+    stubs = [
+        await serve(await connect([verifier], [Drafter()]), store_on(redis.url, timeout_s=10))
+        for _ in range(2)
+    ]
+    verifier.faults.extend([passing, hold])
+    asked = request(request_id="r")
+    call = stubs[0].Generate(asked)
+    first = await collect(call, num_chunks=1)
+    await asyncio.wait_for(hold.reached.wait(), 10)
+    await refuse_writes(redis, "full")
+    again = await collect(stubs[1].Generate(asked))
+    assert again.started.session_id == first.started.session_id
+    assert not again.finished.resumable
+    async with Redis.from_url(redis.url) as admin:
+        await admin.config_set("maxmemory", 0)
+        assert len(await admin.keys("*:session")) == 1
+    hold.released.set()
+    first = await collect(call, begun=first)
+    assert first.finished.resumable
+    assert first.tokens == again.tokens == alone(request().sampling)
 
 
 def test_identities_have_requests_of_their_own_under_one_id():

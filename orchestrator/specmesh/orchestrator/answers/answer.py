@@ -95,6 +95,10 @@ class Answer:
         """Store the session under ``claim``; see ``SessionLog.begin``."""
         return await self._session.begin(claim)
 
+    def go_on_under(self, claim: Claim) -> None:
+        """Have ``claim``'s session if no other answer has it; see ``SessionLog.go_on_under``."""
+        self._session.go_on_under(claim)
+
     async def require_replica(self, mesh: ReplicaPools) -> None:
         """Return once a replica can work on the answer, or immediately if there are tokens to
         replay. Raises ``Unavailable`` with reason NO_VERIFIER."""

@@ -40,13 +40,13 @@ from specmesh.serving.errors import FailedPreconditionStatus, InvalidArgument, U
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
-    Generated,
     SessionDamaged,
     SessionNotFound,
     SessionStart,
     StoreUnavailable,
     Writer,
 )
+from specmesh.serving.store.take_over import take_over
 from specmesh.v1 import generation_pb2
 
 RESUME_TOKEN_BYTES = 16
@@ -99,7 +99,8 @@ class Answers:
             prompt=plan.prompt,
         )
         epoch = read_epoch(request) if request.HasField("epoch") else 1
-        log = self._log(session, Writer(epoch, self._writer_id()), received, is_stored=False)
+        writer = Writer(epoch, self._writer_id())
+        log = SessionLog(self._store, session, writer, received, self._mesh.rng, is_stored=False)
         metrics.answering(log, "client" if received.token_ids else None)
         return Answer(plan, target, log, metrics, received, len(received.token_ids))
 
@@ -111,14 +112,19 @@ class Answers:
         metrics: RequestMetrics,
     ) -> Answer:
         """Return the answer that an earlier request with this id began, or else ``new``, whose
-        session is then that of ``claim``. If that session is damaged, or the store fails to hand
-        it over, return ``new`` as if it had no id."""
-        with suppress(StoreUnavailable, SessionDamaged):
+        session is then that of ``claim``. If the store fails to hand that session over, return
+        ``new`` as ``SessionLog.begin`` leaves it where the store fails; if the session is damaged,
+        as if it had no id."""
+        try:
             while not await new.begin(claim):
                 # A client that never received the start can't know the session's epoch.
                 epoch = request.epoch if request.HasField("epoch") else None
                 with suppress(SessionNotFound):  # it has expired meanwhile: begin anew
                     return await self.resumed(claim, epoch, request.received, metrics)
+        except StoreUnavailable:
+            new.go_on_under(claim)
+        except SessionDamaged:
+            pass
         return new
 
     async def resumed(
@@ -129,14 +135,14 @@ class Answers:
         metrics: RequestMetrics,
     ) -> Answer:
         """Return the rest of a stored answer, taken over from the orchestrator that wrote it. If
-        ``epoch`` is None, it is the one after the session's.
+        ``epoch`` is None, it is the one after the session's. A store that can be read but not
+        written, as one that is full, suffices for an answer that is complete.
 
         Everything is checked first: a request that fails must not take the session. Raises
         ``SessionError`` too.
         """
         target = self.target()
-        store = required_store(self._store)
-        stored = await store.read(claim)
+        stored = await required_store(self._store).read(claim)
         session, vocab_size = stored.session, target.info.vocab_size
         check_fingerprint(session.model, target)
         request = stored_request(session, read_prompt_digest(received_message), vocab_size)
@@ -148,8 +154,8 @@ class Answers:
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # Log-probabilities are not stored, so a client that wants them needs the tokens again.
         exactly = plan.num_top_logprobs is not None or not could_be(stored, plan.goal, vocab_size)
-        writer, generated = await store.take(
-            claim, epoch, self._writer_id(), received, exactly=exactly
+        writer, generated, store = await take_over(
+            required_store(self._store), stored, epoch, self._writer_id(), received, exactly=exactly
         )
         # If it was damaged after it was read, the store has checked its prompt, not its answer.
         taken = replace(stored, generated=generated)
@@ -157,7 +163,7 @@ class Answers:
             taken, plan.goal, vocab_size
         ):
             raise SessionDamaged(f"session {session.session_id!r} is damaged")
-        log = self._log(session, writer, generated, is_stored=True)
+        log = SessionLog(store, session, writer, generated, self._mesh.rng, is_stored=True)
         metrics.answering(log, "store")
         return Answer(plan, target, log, metrics, generated, len(received.token_ids))
 
@@ -195,13 +201,6 @@ class Answers:
     def _writer_id(self) -> str:
         """Return a new id for one stream; no other stream writes to the store under it."""
         return f"{self._mesh.rng.getrandbits(64):016x}"
-
-    def _log(
-        self, session: SessionStart, writer: Writer, generated: Generated, *, is_stored: bool
-    ) -> SessionLog:
-        return SessionLog(
-            self._store, session, writer, generated, self._mesh.rng, is_stored=is_stored
-        )
 
     def target(self) -> Target:
         """Return the target as its replicas serve it. Raises ``UnavailableStatus`` if none has come

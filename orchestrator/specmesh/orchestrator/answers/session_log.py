@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
 
@@ -100,15 +100,21 @@ class SessionLog:
         """
         store = self._store
         assert store is not None
-        session, num_stored = replace(self.session, claim=claim), None
-        with suppress(TimeoutError, StoreUnavailable):
+        session = replace(self.session, claim=claim)
+        try:
             async with asyncio.timeout(store.patience.seconds):
                 if not await store.begin(session, self._writer, self._everything()):
                     return False
-                num_stored = len(self._token_ids)
-        self.session, self._num_stored = session, num_stored
-        self._is_certain = num_stored is not None
+        except (TimeoutError, StoreUnavailable):
+            self.go_on_under(claim)
+        else:
+            self.session, self._num_stored = session, len(self._token_ids)
         return True
+
+    def go_on_under(self, claim: Claim) -> None:
+        """Have the first write find out whether another answer has the session of ``claim``."""
+        self.session = replace(self.session, claim=claim)
+        self._is_certain = False
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -79,5 +79,4 @@ def _text(stored: StoredSession, settled: generation_pb2.GenerateRequest, target
         texts.append(stream.push(token))
         if stream.stopped:
             break
-    is_finished = stored.ended not in {"", CANCELLED}
-    return "".join(texts) + (stream.flush() if is_finished else "")
+    return "".join(texts) + (stream.flush() if stored.is_complete else "")

@@ -103,6 +103,12 @@ class Generated:
     token_ids: tuple[int, ...] = ()
     unchecked: frozenset[int] = frozenset()
 
+    def begins_with(self, start: Generated) -> bool:
+        """Return whether the first of these tokens are those of ``start``."""
+        length = len(start.token_ids)
+        unchecked = {index for index in self.unchecked if index < length}
+        return self.token_ids[:length] == start.token_ids and unchecked == start.unchecked
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
@@ -115,6 +121,11 @@ class StoredSession:
     generated: Generated
     ended: str
     expires_in_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no more tokens come, because the answer ended by itself."""
+        return self.ended not in {"", CANCELLED}
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
