@@ -24,6 +24,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 from tests.ports import free_port
 from tests.serving.conftest import RedisServer
 
+from specmesh.orchestrator.answers import session_log
 from specmesh.orchestrator.requests import named_requests
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.serving.errors import error_info, invalid_field
@@ -265,6 +266,21 @@ async def test_while_the_store_is_away_a_request_with_an_id_is_answered(
     again = await collect(stub.Generate(request(request_id="r")))
     assert again.started.session_id == answer.started.session_id
     assert again.started.epoch == 1
+
+
+async def test_finished_answer_is_told_again_although_the_last_command_failed(
+    connect, serve, store_on, start_redis, monkeypatch
+):
+    monkeypatch.setattr(session_log, "SHORTEST_S", 10.0)  # a busy machine may take longer
+    verifier, store = Verifier(), store_on(start_redis().url, timeout_s=10)
+    stub = await serve(await connect([verifier], [Drafter()]), store)
+    asked = request(request_id="r", sampling=REJECTION)
+    whole = await collect(stub.Generate(asked))
+    verifier.requests.clear()
+    store.patience.failed()
+    again = await collect(stub.Generate(asked))
+    assert (again.started.epoch, again.tokens) == (2, whole.tokens)
+    assert verifier.requests == []
 
 
 async def refuse_writes(redis: RedisServer, why: str) -> None:

@@ -19,6 +19,7 @@ from specmesh.serving.conventions import COMMIT_SPAN
 from specmesh.serving.eager import EagerWork
 from specmesh.serving.errors import AbortedStatus
 from specmesh.serving.metrics import NOT_RESUMABLE
+from specmesh.serving.store.patience import SHORTEST_S
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
@@ -102,7 +103,8 @@ class SessionLog:
         assert store is not None
         session = replace(self.session, claim=claim)
         try:
-            async with asyncio.timeout(store.patience.seconds):
+            # Even after a command that failed: without a look, work may be done twice.
+            async with asyncio.timeout(max(store.patience.seconds, SHORTEST_S)):
                 if not await store.begin(session, self._writer, self._everything()):
                     return False
         except (TimeoutError, StoreUnavailable):
