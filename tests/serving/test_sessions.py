@@ -375,6 +375,18 @@ async def test_session_that_lacks_tokens_is_not_finished(
     assert (await store.read(session.claim)).ended == ""
 
 
+async def test_tokens_that_its_writer_has_not_written_are_no_part_of_a_finished_session(
+    store: SessionStore, redis: Redis, session: SessionStart
+) -> None:
+    await store.put(session, FIRST, Generated((10, 11)))
+    (key,) = [key for key in await keys_of(redis, session) if key.endswith(b"tokens")]
+    await redis.append(key, b"\x05\0\0\0")
+    await store.finish(session.session_id, FIRST, 2, "LENGTH")
+    finished = await store.read(session.claim)
+    assert (finished.generated.token_ids, finished.ended) == ((10, 11), "LENGTH")
+    assert 0 < await redis.ttl(key) <= 60
+
+
 @pytest.mark.parametrize(
     ("received", "ended"), [((), "STOP"), ((10,), "STOP"), ((10, 11), ""), ((99,), "")]
 )

@@ -196,7 +196,7 @@ class SessionLog:
     async def _catch_up(self, store: SessionStore) -> None:
         """Write until the store has everything. Raises ``StaleEpoch`` or
         ``StoredSessionCancelled``."""
-        backoff_s = FIRST_BACKOFF_S
+        backoff_s, was_lost = FIRST_BACKOFF_S, False
         while self._store is not None and not self._is_caught_up:
             try:
                 await self._write(store)
@@ -213,11 +213,18 @@ class SessionLog:
             except (SessionNotFound, StoreConflict):
                 # It expired, or Redis lost all or part of it: write the whole session again.
                 self._num_stored = None
+                if was_lost:  # and may be lost again as soon as it is written
+                    backoff_s = await self._paused(backoff_s)
+                was_lost = True
             except StoreUnavailable as error:
                 log.debug("store away", extra={"reason": str(error)})
-                # Jitter keeps sessions from all retrying at the same moment once it is back.
-                await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
-                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+                backoff_s = await self._paused(backoff_s)
+
+    async def _paused(self, backoff_s: float) -> float:
+        """Pause before a retry; return the time to pause before the next."""
+        # Jitter keeps sessions from all retrying at the same moment once the store is back.
+        await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
+        return min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _write(self, store: SessionStore) -> None:
         """Write what is due: the whole session, its new tokens, or that it is complete."""

@@ -167,8 +167,9 @@ class SessionStore(RedisStore):
         """Mark the answer as complete with ``num_generated`` tokens, and let the session expire
         soon. The reason ``why`` is stored but not interpreted.
 
+        A writer appends nothing afterwards. Tokens after these are none of its own, and removed.
         Raises SessionNotFound, StaleEpoch, StoredSessionCancelled, or StoreConflict if the session
-        is at an earlier epoch or has another number of tokens.
+        is at an earlier epoch or lacks tokens.
         """
         await self._run(
             *(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id),

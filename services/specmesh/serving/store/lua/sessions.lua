@@ -175,10 +175,15 @@ end
 
 local function finish(num_generated, why)
   local num_bytes = (stored.num_prompt_tokens + num_generated) * TOKEN_BYTES
-  if redis.call('STRLEN', tokens) ~= num_bytes then
+  local surplus_bytes = redis.call('STRLEN', tokens) - num_bytes
+  if surplus_bytes < 0 or surplus_bytes > 0 and not is_sealed() then
     return {'conflict', 'these are not all of its tokens'}
   end
   keep_alive()
+  if surplus_bytes > 0 then -- not by its writer, whose last transition this is
+    redis.call('SET', tokens, redis.call('GETRANGE', tokens, 0, num_bytes - 1))
+    keep_alive()
+  end
   redis.call('HSET', session, 'ended', why)
   return {'ok'}
 end
