@@ -222,6 +222,46 @@ async def test_a_name_that_means_another_server_by_now_is_looked_up_again(
         assert await admin.exists(*(f"specmesh:{{{n}}}:session" for n in range(5))) == 5
 
 
+@pytest.mark.parametrize("how", ["demoted", "without replicas"])
+async def test_a_sentinel_that_is_behind_is_not_asked_first_again(
+    start_redis: Callable[[], RedisServer], start_sentinel: Callable[..., Sentinel], how: str
+) -> None:
+    old, new = start_redis(), start_redis()
+    ports = [start_sentinel(each).port for each in (old, new, new)]
+    async with Redis.from_url(old.url) as admin:
+        if how == "demoted":
+            await admin.execute_command("REPLICAOF", "127.0.0.1", str(new.port))
+        else:
+            await admin.config_set("min-replicas-to-write", 1)
+    at = ",".join(f"127.0.0.1:{port}" for port in ports)
+    store = SessionStore.from_url(f"redis+sentinel://{at}/mesh", timeout_s=10)
+    puts = (store.put(session(str(n)), WRITER, Generated()) for n in range(6))
+    refused = await asyncio.gather(*puts, return_exceptions=True)
+    assert {type(each) for each in refused} == {StoreUnavailable}
+    await store.put(session("s"), WRITER, Generated())
+    await store.aclose()
+    async with Redis.from_url(new.url) as admin:
+        assert await admin.exists("specmesh:{s}:session")
+
+
+async def test_connections_that_are_made_together_forget_no_sentinel(
+    redis_server: RedisServer, start_sentinel: Callable[..., Sentinel]
+) -> None:
+    up, up_too = (start_sentinel(redis_server).port for _ in range(2))
+    down = free_port()
+    client = connect(
+        "redis+sentinel://" + ",".join(f"127.0.0.1:{p}" for p in (down, up, up_too)) + "/mesh"
+    )
+    await asyncio.gather(*(client.ping() for _ in range(5)))
+    pool = client.connection_pool
+    assert isinstance(pool, redis_client._PrimaryPool)
+    known = [
+        each.connection_pool.connection_kwargs["port"] for each in pool.sentinel_manager.sentinels
+    ]
+    assert known == [up, down, up_too]
+    await client.aclose()
+
+
 async def test_a_connection_that_was_busy_when_the_primary_changed_is_given_up(
     start_redis: Callable[[], RedisServer], start_sentinel: Callable[..., Sentinel]
 ) -> None:

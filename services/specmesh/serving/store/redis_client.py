@@ -6,6 +6,7 @@ argument by a dozen calls of Python, a tenth of all that an orchestrator does fo
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from hiredis import pack_command
@@ -20,7 +21,8 @@ from specmesh.serving.store.redis_url import SentinelUrl, is_by_sentinel
 
 SENTINEL_TIMEOUT_S = 0.3
 """The timeout for one Sentinel to name the primary. They are asked one after the other, beginning
-with the last that answered, so a caller's deadline must allow for those that are dead."""
+with the last that answered unless the server that it named was no primary, so a caller's deadline
+must allow for those that are dead."""
 
 
 def connect(url: str, tls: RedisTls | None = None) -> Redis:
@@ -35,7 +37,7 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
         one.connection_class = _packing(one.connection_class)
         return Redis.from_pool(one)
     found = SentinelUrl.parse(url)
-    sentinel = Sentinel([])  # type: ignore[no-untyped-call]
+    sentinel = _Sentinels([])  # type: ignore[no-untyped-call]
     sentinel.sentinels = [
         _OneSentinel(
             host=host,
@@ -61,6 +63,36 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
     )
     pool.connection_class = _packing(pool.connection_class)
     return Redis.from_pool(pool)
+
+
+async def look_up_again(client: Redis) -> None:
+    """Have new connections look their server up, by its host name or, if there are several, by
+    another Sentinel: the one that named this server may be behind, or cut off from the others."""
+    pool = client.connection_pool
+    if isinstance(pool, _PrimaryPool):
+        pool.sentinel_manager.doubt()
+    await pool.disconnect(inuse_connections=False)
+
+
+class _Sentinels(Sentinel):
+    """Sentinels in the order in which they are asked."""
+
+    _believed: Redis | None = None
+    """The one that has named the primary; it is asked first."""
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the address of the primary. Raises ``MasterNotFoundError``."""
+        # The original swaps entries of the list, which loses some if connections are made together.
+        asked = copy(self)
+        asked.sentinels = list(self.sentinels)
+        address: tuple[str, int] = await Sentinel.discover_master(asked, service_name)
+        self._believed = asked.sentinels[0]
+        self.sentinels.sort(key=lambda each: each is not self._believed)
+        return address
+
+    def doubt(self) -> None:
+        """Ask the Sentinel that has named the primary only after all others."""
+        self.sentinels.sort(key=lambda each: each is self._believed)
 
 
 class _OneSentinel(Redis):

@@ -16,12 +16,15 @@ from specmesh.serving.histograms import Series
 from specmesh.serving.metrics import STORE_DURATION
 from specmesh.serving.settings import DEFAULT_PREFIX
 from specmesh.serving.store.patience import StorePatience
+from specmesh.serving.store.redis_client import look_up_again
 from specmesh.serving.store.redis_durability import CONFIG_NAMES, Finding, judge
 from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
 from specmesh.serving.store.stored_session import StoreUnavailable
 
 CONNECT_TIMEOUT_S = 3.0
 """The timeout for connecting, which takes up to five round trips: TCP, TLS, user and database."""
+
+_REPLACED = ("READONLY", "NOREPLICAS", "The previous master is now a slave")
 
 _duration = STORE_DURATION.instrument()
 
@@ -136,8 +139,7 @@ class RedisStore:
             now, in_reach = asyncio.get_running_loop().time(), isinstance(error, ResponseError)
             self._log.failed(operation, str(error), now, in_reach=in_reach)
         if _is_replaced(error):
-            # New connections look the primary up again, by Sentinel or by its host name.
-            await self._client.connection_pool.disconnect(inuse_connections=False)
+            await look_up_again(self._client)
 
     def _failed(self, operation: str, seconds: float, error_type: str) -> None:
         self.patience.failed()
@@ -172,11 +174,12 @@ async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
 
 def _is_replaced(error: Exception) -> bool:
     """Return True if the server reports that it is a replica, or a primary without replicas, so
-    that another may be the primary by now. Redis 6 reports READONLY within a script's error."""
-    if isinstance(error, ReadOnlyError):
-        return True
+    that another may be the primary by now. Redis 6 reports READONLY within a script's error, and
+    connections by Sentinel replace it by an error of their own."""
     says = str(error)
-    return isinstance(error, ResponseError) and ("READONLY" in says or "NOREPLICAS" in says)
+    return isinstance(error, ReadOnlyError) or (
+        isinstance(error, RedisError) and any(reason in says for reason in _REPLACED)
+    )
 
 
 def _attributes(operation: str) -> dict[str, str]:
