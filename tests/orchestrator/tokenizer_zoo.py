@@ -73,6 +73,13 @@ def t5() -> Tokenizer:
     return tokenizer
 
 
+def xglm() -> Tokenizer:
+    """Unigram as XGLM has it, whose normalizer may turn text into the pieces for special tokens."""
+    tokenizer = t5()
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    return tokenizer
+
+
 def bert() -> Tokenizer:
     """WordPiece: a word's first piece has the space before it, and punctuation takes it away."""
     words = ["[UNK]", "hello", "world", "##ing", "##s", "don", "n't", ",", "!", ".", *"abe", "##a"]
@@ -120,7 +127,7 @@ def _with_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-MADE: list[Callable[[], Tokenizer]] = [gpt2, llama2, gemma, t5, bert, gpt1, words]
+MADE: list[Callable[[], Tokenizer]] = [gpt2, llama2, gemma, t5, xglm, bert, gpt1, words]
 ZOO = {make.__name__: _with_added_tokens(make()) for make in MADE}
 
 

@@ -55,15 +55,14 @@ class PlainText:
         """Bytes that ``said`` has more than what was said."""
         return sum(text.count(self._break) for text in _strings(self.said)) * len(self._break)
 
-    def restored(self, rendered: str) -> tuple[str, str | None]:
+    def restored(self, rendered: str) -> tuple[str, str]:
         """Return the prompt that the template has rendered, and the same prompt with the template's
-        own special tokens marked; None if all special tokens are the template's own."""
-        text = rendered.replace(self._break, "")
-        ours = self._marked(rendered).replace(self._break, "")
-        return text, None if ours == self._marked(text) else ours
+        own special tokens marked.
 
-    def _marked(self, text: str) -> str:
-        return _inserted(MARK, [start for start, _ in self._spellings.found(text)], text)
+        Only a marked tokenizer may read it, even if no other text spells a special token: the
+        tokenizer's normalizer may turn other text into one, such as one in fullwidth letters."""
+        marked = _inserted(MARK, [start for start, _ in self._spellings.found(rendered)], rendered)
+        return rendered.replace(self._break, ""), marked.replace(self._break, "")
 
     def _broken(self, text: str) -> str:
         if text in WORDS:

@@ -34,8 +34,9 @@ MAX_WAITING = 16
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """The prompt that a template rendered from a chat. ``marked`` is the same text with the
-    template's special tokens marked, so that other text that spells one stays text."""
+    """The prompt that a template rendered from a chat. If the chat's content is text, ``marked`` is
+    the same prompt with the template's special tokens marked, for a tokenizer that knows no
+    others."""
 
     text: str
     marked: str | None = None
@@ -103,7 +104,9 @@ class PromptReader:
         if rendered.marked is None:
             return await self._encode("chat", rendered.text, target, False)
         _check_length("chat", rendered.text, target, _most_bytes(target))
-        return await self.in_turn(_encoded_as_marked, rendered.marked, target)
+        if not target.marked_tokenizer.is_made:
+            return await self.in_turn(_encoded_as_marked, rendered.marked, target)
+        return await self.run(len(rendered.marked), _encoded_as_marked, rendered.marked, target)
 
     async def _encode(
         self, field: str, text: str, target: Target, add_special_tokens: bool | None

@@ -23,6 +23,11 @@ class MarkedTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
+    @property
+    def is_made(self) -> bool:
+        """Whether ``made`` costs nothing any more."""
+        return "made" in vars(self)
+
     @cached_property
     def made(self) -> Tokenizer:
         """A tokenizer that gives the tokens of ``tokenizer``, but recognizes special tokens only if
