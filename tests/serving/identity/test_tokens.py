@@ -87,6 +87,20 @@ async def test_a_token_tells_issuer_and_subject(algorithm: str, jwts: JsonWebTok
     assert await jwts.identify(signed(algorithm)) == f"jwt:{ISSUER}|alice"
 
 
+@pytest.mark.parametrize("algorithm", ["RS384", "RS512", "PS256", "PS384", "PS512"])
+async def test_a_key_that_names_no_algorithm_verifies_all_of_its_type(
+    algorithm: str, jwks: Path, jwts: JsonWebTokens
+):
+    claims = jwt.decode(signed(), options={"verify_signature": False})
+    token = jwt.encode(claims, KEYS["RS256"][0], algorithm, {"kid": "RS256"})
+    with pytest.raises(UnauthenticatedStatus, match="algorithm"):
+        await jwts.identify(token)
+    unnamed = {name: value for name, value in jwk("RS256").items() if name != "alg"}
+    write_jwks(jwks, unnamed)
+    for each in (token, signed("RS256")):
+        assert await jwts.identify(each) == f"jwt:{ISSUER}|alice"
+
+
 async def test_one_key_needs_no_id(tmp_path: Path):
     key = jwk("ES256")
     del key["kid"]

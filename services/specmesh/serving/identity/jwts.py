@@ -5,7 +5,7 @@ from __future__ import annotations
 import jwt
 
 from specmesh.serving.errors import UnauthenticatedStatus
-from specmesh.serving.identity.keys import KeySource
+from specmesh.serving.identity.keys import IssuerKey, KeySource
 from specmesh.serving.identity.on_behalf import MAX_CALLER_BYTES
 
 LEEWAY_SECONDS = 30
@@ -38,8 +38,8 @@ class JsonWebTokens:
             key = await self._key(token)
             claims = jwt.decode(
                 token,
-                key,
-                algorithms=[key.algorithm_name],
+                key.key,
+                algorithms=sorted(key.algorithms),
                 issuer=self._issuer,
                 audience=self._audience,
                 leeway=LEEWAY_SECONDS,
@@ -59,7 +59,7 @@ class JsonWebTokens:
             raise unauthenticated(message)
         return identity
 
-    async def _key(self, token: str) -> jwt.PyJWK:
+    async def _key(self, token: str) -> IssuerKey:
         key = await self._keys.find(jwt.get_unverified_header(token).get("kid"))
         if key is None:
             raise unauthenticated("it is signed with an unknown key")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import jwt
 
@@ -21,12 +21,9 @@ from specmesh.serving.identity.watched import UnusableFile, Watched
 
 log = logging.getLogger(__name__)
 
-ALGORITHMS = frozenset(
-    {
-        *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-        *("ES256", "ES384", "ES512", "EdDSA"),
-    }
-)
+OF_RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+"""The algorithms of RSA keys; a key of another type has but one."""
+ALGORITHMS = OF_RSA | {"ES256", "ES384", "ES512", "EdDSA"}
 """Only asymmetric algorithms: a process that can verify a token must not be able to make one."""
 REFRESH_SECONDS = 300.0
 """The interval at which a URL is fetched. A key that the issuer revokes stays valid for as long."""
@@ -36,7 +33,19 @@ for unknown keys, so that tokens with invented key ids can't cause a fetch each.
 FETCH_SECONDS = 5.0
 """The timeout of a fetch."""
 
-Keys = Mapping[str, jwt.PyJWK]
+
+class IssuerKey(jwt.PyJWK):
+    """A key as the issuer has ``published`` it, and the ``algorithms`` of the tokens that it
+    verifies: the one that it names, or all of its type, since RFC 7517 lets it name none. PyJWT
+    then takes an RSA key for one of RS256."""
+
+    def __init__(self, published: dict[str, Any]) -> None:
+        super().__init__(published)
+        names_none = self.key_type == "RSA" and not published.get("alg")
+        self.algorithms = OF_RSA if names_none else frozenset({self.algorithm_name})
+
+
+Keys = Mapping[str, IssuerKey]
 """Keys by key id, which is empty for a key without one."""
 
 
@@ -46,7 +55,7 @@ class KeySource(Protocol):
     async def open(self) -> None:
         """Return once there are keys. Raises ``UnusableFile``."""
 
-    async def find(self, key_id: str | None) -> jwt.PyJWK | None:
+    async def find(self, key_id: str | None) -> IssuerKey | None:
         """Return the key with an id, or the only key if the token has no id; None if there is no
         such key."""
 
@@ -64,7 +73,7 @@ class KeyFile:
         """Read the file. Raises ``UnusableFile``."""
         self._keys.current()
 
-    async def find(self, key_id: str | None) -> jwt.PyJWK | None:
+    async def find(self, key_id: str | None) -> IssuerKey | None:
         """Return the key with an id, or the only key if ``key_id`` is None; None if there is no
         such key."""
         return _found(self._keys.current(), key_id)
@@ -108,7 +117,7 @@ class KeyUrl:
             raise UnusableFile(f"{self._url}: {self._fault}")
         self._keeping = asyncio.create_task(self._keep())
 
-    async def find(self, key_id: str | None) -> jwt.PyJWK | None:
+    async def find(self, key_id: str | None) -> IssuerKey | None:
         """Return the key with an id, or the only key if ``key_id`` is None; None if there is no
         such key, even after a fetch."""
         key = _found(self._keys, key_id)
@@ -171,7 +180,7 @@ class KeyUrl:
         return asyncio.get_running_loop().time()
 
 
-def _found(keys: Keys, key_id: str | None) -> jwt.PyJWK | None:
+def _found(keys: Keys, key_id: str | None) -> IssuerKey | None:
     if key_id is None:
         return next(iter(keys.values())) if len(keys) == 1 else None
     return keys.get(key_id)
@@ -188,22 +197,31 @@ def _read(path: Path) -> Keys:
         raise UnusableFile(f"--jwks {path} is not a usable JSON Web Key Set: {error}") from None
 
 
-def _signing(published: object) -> Sequence[jwt.PyJWK]:
-    """Return the keys of a set that are for signatures. Raises ``UnusableFile``."""
+def _signing(published: object) -> Sequence[IssuerKey]:
+    """Return the keys of a set that are for signatures; those that can't be used, as of an unknown
+    type, are left out. Raises ``UnusableFile``."""
+    entries = published.get("keys") if isinstance(published, dict) else None
+    if not isinstance(entries, list):
+        raise UnusableFile("it is no object with a list of keys")
+    found = []
     try:
-        found = jwt.PyJWKSet.from_dict(published)  # type: ignore[arg-type] # it may be anything
-    except (ValueError, AttributeError, TypeError, LookupError, jwt.PyJWTError) as error:
+        for entry in entries:
+            if not isinstance(entry, dict):
+                continue
+            with suppress(jwt.PyJWTError):
+                found.append(IssuerKey(entry))
+    except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise UnusableFile(str(error)) from None
     # The others are for encryption, and somebody other than the issuer may hold one of them. A
     # ``use`` may be any value of JSON, which is why it is not looked up in a set.
     return [key for key in found if key.public_key_use in (None, "sig")]
 
 
-def _is_asymmetric(key: jwt.PyJWK) -> bool:
+def _is_asymmetric(key: IssuerKey) -> bool:
     return key.algorithm_name in ALGORITHMS
 
 
-def _by_id(keys: Sequence[jwt.PyJWK]) -> Keys:
+def _by_id(keys: Sequence[IssuerKey]) -> Keys:
     """Return keys by id. Raises ``UnusableFile`` for duplicate ids, for one that is not text, or
     for an empty set."""
     if not all(isinstance(key.key_id, str | None) for key in keys):
