@@ -134,6 +134,16 @@ def test_text_is_said_as_soon_as_it_is_certain_up_to_the_first_stop_string(token
     assert stream.stopped == (ended is not None)
 
 
+@given(PIECE_IDS)
+def test_a_token_begins_at_the_character_that_its_first_byte_is_of(tokens):
+    stream, written = TextStream(TokenBytes(BYTE_LEVEL), (), ()), b""
+    for token in tokens:
+        begun = written + PIECES[token][:1]
+        assert stream.offset_of(PIECES[token]) == len(begun.decode(errors="replace")) - 1
+        written += PIECES[token]
+        stream.push(token)
+
+
 @given(PIECE_IDS, PIECE_IDS, STOPS, st.integers(0, 16))
 def test_replay_says_the_very_same(prompt, tokens, stops, count):
     whole, stopped = pieces(BYTE_LEVEL, tokens, stops, prompt)

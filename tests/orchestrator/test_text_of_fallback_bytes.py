@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from tests.orchestrator.byte_tokenizers import byte_fallback
 from tests.orchestrator.streamed_text import STOPS, cut, pieces
 
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.orchestrator.text.token_bytes import TokenBytes
+
 WORDS = ["▁", "a", "b", ":", "▁a", "▁b", "\ufffd"]
 BYTE_FALLBACK = byte_fallback(WORDS)
 
@@ -36,6 +39,12 @@ def test_fallback_bytes_that_never_complete_are_said_as_the_tokenizer_says_them(
     tokens = [*in_bytes("€")[:2], *of("▁a")]
     assert pieces(BYTE_FALLBACK, tokens) == (["", "", "\ufffd\ufffd a", ""], False)
     assert pieces(BYTE_FALLBACK, tokens[:2]) == (["", "", "\ufffd\ufffd"], False)
+
+
+def test_a_token_behind_fallback_bytes_that_never_complete_begins_behind_all_that_replaces_them():
+    stream = TextStream(TokenBytes(BYTE_FALLBACK), (), ())
+    text = "".join(map(stream.push, in_bytes("€")[:2]))
+    assert (text, stream.offset_of(b" a"), stream.offset_of(b"\xac")) == ("", 2, 0)
 
 
 def test_fallback_bytes_do_not_take_back_the_character_before_them():

@@ -117,7 +117,8 @@ class Emission:
         """Return ``logprobs`` as sent for ``token_id``, which must be the next token."""
         likeliest = {token_id, *logprobs.top_token_ids}
         text_bytes = {each: self._text.bytes_of(each) for each in likeliest}
-        return ToldLogprobs(logprobs, text_bytes, self._text.num_characters)
+        offset = self._text.offset_of(text_bytes[token_id])
+        return ToldLogprobs(logprobs, text_bytes, offset)
 
     async def wait(self, seconds: float) -> None:
         """Return when there are tokens to take, after ``wake``, or after ``seconds``."""

@@ -128,7 +128,7 @@ class _Told:
         bytes_of = {each: self._stream.bytes_of(each) for each in (token, *known.top_token_ids)}
         if not self._text.is_own(self._index):
             bytes_of[token] = b""
-        told = ToldLogprobs(known, bytes_of, self._stream.num_characters)
+        told = ToldLogprobs(known, bytes_of, self._stream.offset_of(bytes_of[token]))
         self._push()
         return told_logprobs(token, told)
 

@@ -76,6 +76,11 @@ class TextStream:
             return self._token_bytes.special[token_id].encode()
         return self._token_bytes.after(self._context, token_id)
 
+    def offset_of(self, added: bytes) -> int:
+        """Return the number of characters before the next token, of which the bytes are ``added``:
+        those completed so far, and the replacement of one that the token breaks off."""
+        return self.num_characters + self._characters.num_broken_off_by(added)
+
     def push(self, token_id: int) -> str:
         """Return the text that can be emitted after ``token_id``."""
         self._num_unstopped -= 1
@@ -132,6 +137,15 @@ class _Characters:
     def push(self, more: bytes) -> str:
         """Return the characters that are complete or broken off, which later bytes can't change."""
         return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
+
+    def num_broken_off_by(self, more: bytes) -> int:
+        """Return how many characters replace the incomplete one if ``more`` does not go on with
+        it."""
+        try:
+            _decoded(self._incomplete + more[:1], "strict")
+        except UnicodeDecodeError:
+            return len(_decoded(self._incomplete, self._errors, final=True)[0])
+        return 0
 
     def flush(self) -> str:
         """Return the replacement for an incomplete character, which no bytes will complete."""
