@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.conftest import Open
 
-from specmesh.client import AsyncClient, TextScore
+from specmesh.client import AsyncClient, TextScore, TokenLogprob, TokenLogprobs
 from specmesh.client.testing import FakeMesh
 from specmesh.gateway import json_text
 from specmesh.gateway.errors import ApiError
@@ -72,6 +72,29 @@ async def test_a_prompt_is_told_once_for_all_its_choices(mesh):
         found = await echoes(client, asked, hold, 60.0)
     assert [each.text for each in found] == ["ab"] * 3 + ["c"] * 3
     assert len({id(each.logprobs) for each in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        ([(b"\x9d", 0), (b"\xb1", 0), (b"x", 1)], r"bytes:\xe6"),
+        ([(b"\xb1x", 0)], r"bytes:\xe6\x9d"),
+        ([("\u6771".encode(), 0), (b"x", 1)], "token_id:7"),
+        ([(b"\xe6", 0), (b"\x9d\xb1", 0), (b"x", 1)], "token_id:7"),
+        ([(b"x", 1)], "\u6771"),
+    ],
+    ids=["a byte", "two bytes", "added", "added before a byte", "a character"],
+)
+async def test_the_first_token_of_a_prompt_may_be_part_of_a_character(told, first):
+    later = [TokenLogprobs(TokenLogprob(8, -1.0, added), (), at) for added, at in told]
+
+    class Told(AsyncClient):
+        async def score(self, prompt, **_) -> TextScore:
+            return TextScore((7, *[8] * len(later)), tuple(later), "")
+
+    asked = {"model": "fake", "prompt": "\u6771x", "echo": True, "logprobs": 0}
+    (found,) = await echoes(Told("127.0.0.1:1"), completion_request(asked), hold, 60.0)
+    assert found.logprobs["tokens"][0] == first
 
 
 @pytest.mark.parametrize(("n", "status"), [(1, 200), (2, 413)])

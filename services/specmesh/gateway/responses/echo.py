@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from specmesh.client import AsyncClient, TextScore
+from specmesh.client import AsyncClient, TextScore, TokenLogprob
 from specmesh.gateway.requests.completions import CompletionRequest
-from specmesh.gateway.responses.logprobs import Columns, of_completion
+from specmesh.gateway.responses.logprobs import Columns, of_completion, token_text
 
 T = TypeVar("T")
 
@@ -98,11 +98,23 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def _columns(text: str, score: TextScore) -> Columns:
     """Return the log-probabilities of all tokens of ``text``."""
     rest = of_completion(score.logprobs)
-    end = score.logprobs[0].text_offset if score.logprobs else len(text)
-    first = text[:end] or f"token_id:{score.token_ids[0]}"
     return {
-        "tokens": [first, *rest["tokens"]],
+        "tokens": [_first(text, score), *rest["tokens"]],
         "token_logprobs": [None, *rest["token_logprobs"]],
         "top_logprobs": [None, *rest["top_logprobs"]],
         "text_offset": [0, *rest["text_offset"]],
     }
+
+
+def _first(text: str, score: TextScore) -> str:
+    """Return the first token as text. A score doesn't tell its bytes: it is what stands before the
+    second one, or the part of a character that later tokens complete; else it was added."""
+    end = score.logprobs[0].text_offset if score.logprobs else len(text)
+    if end:
+        return text[:end]
+    character = text[:1].encode()
+    rest = b"".join(each.chosen.bytes for each in score.logprobs[: len(character)])
+    parts = (
+        character[:size] for size in range(1, len(character)) if rest.startswith(character[size:])
+    )
+    return token_text(TokenLogprob(score.token_ids[0], 0.0, next(parts, b"")))
