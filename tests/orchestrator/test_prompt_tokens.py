@@ -14,6 +14,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import INLINE_CHARS, PromptReader
+from specmesh.orchestrator.text.encoding import encoded
 from specmesh.v1 import generation_pb2
 
 LONG = "hello world " * INLINE_CHARS
@@ -110,3 +111,28 @@ async def test_special_tokens_after_a_text_stay_there(reader):
     tokens = await read(reader, target(tokenizer), text=f"{BEGINNING}hello")
     assert tokens[0] == tokenizer.token_to_id(BEGINNING) != tokens[1]
     assert tokens[-1] == tokenizer.token_to_id(END)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "offsets"),
+    [
+        ("bert", "don't  return ", (0, 3, 4, 5)),
+        ("t5", " hello world", (0, 6)),
+        ("xglm", "\ufb01 hello", (0, 0, 0, 1)),
+        ("gemma", "e\u0301 hell", (0, 1, 1, 2, 3)),
+    ],
+)
+def test_offsets_are_those_in_the_text_as_it_is_written(name, text, offsets):
+    assert encoded(text, ZOO[name], None, with_offsets=True).offsets == offsets
+
+
+@EACH
+@pytest.mark.parametrize("text", [f"{BEGINNING}don't", "  cafe\u0301 \u6771\U0001f642 ", "hello"])
+@pytest.mark.parametrize("special", [None, True, False])
+def test_offsets_never_fall_and_those_of_added_tokens_are_at_the_ends(name, text, special):
+    tokenizer = beginning_with(ZOO[name])
+    whole = encoded(text, tokenizer, special, with_offsets=True)
+    assert len(whole.offsets) == len(whole.token_ids)
+    assert [0, *sorted(whole.offsets)] == [0, *whole.offsets]
+    assert whole.offsets[: whole.num_before + 1] == (0,) * (whole.num_before + 1)
+    assert whole.offsets[-1] < len(text)

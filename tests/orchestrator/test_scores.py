@@ -17,6 +17,7 @@ from tests.orchestrator.model import (
 )
 from tests.orchestrator.peers import Hold, Verifier, passing, raising
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Replace
 from tokenizers.processors import TemplateProcessing
 
 from specmesh.client.answers.scores import score_from
@@ -121,18 +122,30 @@ async def test_a_text_may_fill_the_context(connect, serve):
     assert len((await score_from(stub.Score(whole))).logprobs) == CONTEXT_TOKENS - 1
 
 
+def served_with(verifier: Verifier, **parts: object) -> Verifier:
+    """``verifier`` with ``parts`` of the tokenizer changed."""
+    ours = Tokenizer.from_str(verifier.tokenizer_json)
+    for name, part in parts.items():
+        setattr(ours, name, part)
+    verifier.tokenizer_json = ours.to_str()
+    verifier.info.tokenizer_fingerprint = fingerprint(verifier.tokenizer_json)
+    return verifier
+
+
+async def test_offsets_are_those_in_the_text_that_the_tokenizer_changes(connect, serve):
+    verifier = served_with(Verifier(), normalizer=Replace("  ", ""))
+    stub = await serve(await connect([verifier]))
+    score = await score_from(stub.Score(scoring_pb2.ScoreRequest(text="\x01  \x02\x03  \x04")))
+    assert [each.text_offset for each in score.logprobs] == [1, 4, 5]
+
+
 @pytest.mark.parametrize("written", ["<end>hello <end>", "<end><end>hello"])
 @pytest.mark.parametrize("special", [None, True, False])
 async def test_special_tokens_are_spelled_unless_the_tokenizer_has_added_them(
     connect, serve, written, special
 ):
-    verifier = Verifier()
-    ours = Tokenizer.from_str(verifier.tokenizer_json)
-    ours.post_processor = TemplateProcessing(
-        single="<end> $A <end>", special_tokens=[("<end>", END_OF_TEXT)]
-    )
-    verifier.tokenizer_json = ours.to_str()
-    verifier.info.tokenizer_fingerprint = fingerprint(verifier.tokenizer_json)
+    around = TemplateProcessing(single="<end> $A <end>", special_tokens=[("<end>", END_OF_TEXT)])
+    verifier = served_with(Verifier(), post_processor=around)
     stub = await serve(await connect([verifier]))
     asked = scoring_pb2.ScoreRequest(text=written, add_special_tokens=special)
     score = await score_from(stub.Score(asked))

@@ -113,7 +113,8 @@ class _Told:
     """The messages for the tokens of a text behind the first, one after the other.
 
     A text spells its special tokens, unlike an answer. Those that the tokenizer has put around it
-    are not part of it and add nothing.
+    are not part of it and add nothing. Offsets are those in the text as it was given, which the
+    tokenizer may change; those of token ids are in the text that they spell.
     """
 
     def __init__(self, text: Encoded, token_bytes: TokenBytes) -> None:
@@ -128,7 +129,10 @@ class _Told:
         bytes_of = {each: self._stream.bytes_of(each) for each in (token, *known.top_token_ids)}
         if not self._text.is_own(self._index):
             bytes_of[token] = b""
-        told = ToldLogprobs(known, bytes_of, self._stream.offset_of(bytes_of[token]))
+        offset = self._stream.offset_of(bytes_of[token])
+        if self._text.offsets is not None:
+            offset = self._text.offsets[self._index]
+        told = ToldLogprobs(known, bytes_of, offset)
         self._push()
         return told_logprobs(token, told)
 
@@ -181,7 +185,7 @@ async def read_scoring(
     if request.HasField("add_special_tokens"):
         asked.add_special_tokens = request.add_special_tokens
     try:
-        text = await prompts.encode(asked, target, room=0)
+        text = await prompts.encode(asked, target, room=0, with_offsets=True)
     except InvalidField as error:
         if not error.field.startswith("tokens.ids"):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -68,14 +69,19 @@ class PromptReader:
         return (await self.encode(request, target, room=1)).token_ids
 
     async def encode(
-        self, request: generation_pb2.GenerateRequest, target: Target, *, room: int
+        self,
+        request: generation_pb2.GenerateRequest,
+        target: Target,
+        *,
+        room: int,
+        with_offsets: bool = False,
     ) -> Encoded:
         """Return the prompt's tokens: at least one, and so few that the context has ``room`` for
-        more. Raises what ``read`` does."""
+        more; those of a text ``with_offsets`` on request. Raises what ``read`` does."""
         match request.WhichOneof("prompt"):
             case "text":
                 special = special_tokens_of(request)
-                prompt = await self._encode("text", request.text, target, special)
+                prompt = await self._encode("text", request.text, target, special, with_offsets)
                 return _checked("text", prompt, target, room)
             case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
                 raise InvalidField("add_special_tokens", f"does not apply to {given!r}")
@@ -109,10 +115,16 @@ class PromptReader:
         return await self.run(len(rendered.marked), _encoded_as_marked, rendered.marked, target)
 
     async def _encode(
-        self, field: str, text: str, target: Target, add_special_tokens: bool | None
+        self,
+        field: str,
+        text: str,
+        target: Target,
+        add_special_tokens: bool | None,
+        with_offsets: bool = False,
     ) -> Encoded:
         _check_length(field, text, target, _most_bytes(target))
-        return await self.run(len(text), encoded, text, target.tokenizer, add_special_tokens)
+        work = partial(encoded, with_offsets=with_offsets)
+        return await self.run(len(text), work, text, target.tokenizer, add_special_tokens)
 
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
