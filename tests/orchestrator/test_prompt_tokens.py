@@ -10,9 +10,10 @@ from tests.orchestrator.tokenizer_zoo import BEGINNING, END, ZOO, as_trained, be
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
+from specmesh.orchestrator.requests.prompt_sizes import LOSSY_FACTOR
 from specmesh.orchestrator.requests.prompts import INLINE_CHARS, PromptReader
 from specmesh.orchestrator.text.encoding import encoded
 from specmesh.v1 import generation_pb2
@@ -44,6 +45,18 @@ async def test_a_prompt_is_neither_cut_off_nor_padded(reader, name, text):
     assert len(as_it_comes.encode("hi").ids) == 16
     expected = Tokenizer.from_str(ZOO[name].to_str()).encode(text).ids
     assert await read(reader, target(as_it_comes), text=text) == expected
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "xglm", "gpt1", "words"])
+async def test_text_that_the_tokenizer_leaves_out_takes_no_room_in_the_context(reader, name):
+    served = target(ZOO[name], context_tokens=40)
+    longest = max(len(entry.encode()) for entry in ZOO[name].get_vocab())
+    apart = "hello" + "\u3042" * (longest * 40 // 2) + " world"
+    apart = apart if name in ("t5", "xglm") else apart.replace("\u3042", " ")
+    assert len(await read(reader, served, text=apart)) < 40
+    most = LOSSY_FACTOR * longest * 40
+    with pytest.raises(ContextExceeded, match=f"the {most} that are read of a text, 16 times"):
+        await read(reader, served, text=" " * (most + 1))
 
 
 @EACH

@@ -40,7 +40,7 @@ def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
     num_bytes = sum(message.ByteSize() for message in chat.messages)
     if num_bytes > max_bytes:
         raise InvalidField(
-            "chat.messages", f"{num_bytes} bytes exceed the {max_bytes} that the context can hold"
+            "chat.messages", f"{num_bytes} bytes exceed the {max_bytes} that a prompt may have"
         )
     num_bytes = chat.template_arguments.ByteSize()
     if num_bytes > MAX_ARGUMENT_BYTES:

@@ -8,12 +8,13 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from specmesh.decoding.errors import ContextExceeded, InvalidField
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.admission.fair_pool import FairPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, said_in, variables
 from specmesh.orchestrator.chats.plain_text import PlainText
 from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.prompt_sizes import check_length, check_room, most_bytes
 from specmesh.orchestrator.text.encoding import Encoded, encoded
 from specmesh.serving.codec.wire import check_tokens
 from specmesh.serving.errors import FailedPreconditionStatus
@@ -87,7 +88,7 @@ class PromptReader:
                 raise InvalidField("add_special_tokens", f"does not apply to {given!r}")
             case "tokens":
                 ids = request.tokens.ids
-                _check_room("tokens.ids", len(ids), target, room)
+                check_room("tokens.ids", len(ids), target, room)
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
                 return Encoded(tuple(ids), len(ids))
             case "chat":
@@ -109,7 +110,7 @@ class PromptReader:
         ``ContextExceeded`` and ``ResourceExhausted`` as ``read`` does."""
         if rendered.marked is None:
             return await self._encode("chat", rendered.text, target, False)
-        _check_length("chat", rendered.text, target, _most_bytes(target))
+        check_length("chat", rendered.text, target, most_bytes(target))
         if not target.marked_tokenizer.is_made:
             return await self.in_turn(_encoded_as_marked, rendered.marked, target)
         return await self.run(len(rendered.marked), _encoded_as_marked, rendered.marked, target)
@@ -122,7 +123,7 @@ class PromptReader:
         add_special_tokens: bool | None,
         with_offsets: bool = False,
     ) -> Encoded:
-        _check_length(field, text, target, _most_bytes(target))
+        check_length(field, text, target, most_bytes(target))
         work = partial(encoded, with_offsets=with_offsets)
         return await self.run(len(text), work, text, target.tokenizer, add_special_tokens)
 
@@ -147,7 +148,7 @@ class PromptReader:
         Raises ``InvalidField``; ``FailedPreconditionStatus`` with reason NO_CHAT_TEMPLATE;
         ``InvalidArgument`` with reason CHAT_REFUSED; ``ResourceExhausted`` with reason OVERLOADED.
         """
-        most = _most_bytes(target)
+        most = most_bytes(target)
         check_size(chat, most)
         template = target.chat_template
         if template is None:
@@ -167,7 +168,7 @@ class PromptReader:
             most,
             needed=["tools"] if chat.tools else [],
         )
-        _check_length("chat", text, target, most)
+        check_length("chat", text, target, most)
         if chat.continue_final_message:
             text = ending_in_message(text, said["messages"][-1]["content"])
         if plain is None:
@@ -211,7 +212,7 @@ def _checked(field: str, prompt: Encoded, target: Target, room: int) -> Encoded:
     the model lacks one of them."""
     if not prompt.num_own:
         raise InvalidField(field, "must not be empty")
-    _check_room(field, len(prompt.token_ids), target, room)
+    check_room(field, len(prompt.token_ids), target, room)
     vocab_size, last = target.info.vocab_size, max(prompt.token_ids)
     if last >= vocab_size:
         spelled = target.tokenizer.id_to_token(last)
@@ -232,29 +233,3 @@ def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool
 
 def _spelled(token_ids: Sequence[int], target: Target) -> list[str]:
     return [target.tokenizer.id_to_token(each) or "" for each in token_ids]
-
-
-def _most_bytes(target: Target) -> int:
-    """Return the longest text, in bytes, that the context could hold."""
-    return target.longest_token_bytes * target.info.context_tokens
-
-
-def _check_length(field: str, text: str, target: Target, most: int) -> None:
-    """Refuse a text of more than ``most`` bytes, which exceeds the context even if all its tokens
-    are the longest."""
-    length = len(text) if len(text) > most else len(text.encode())
-    if length > most:
-        raise ContextExceeded(
-            field,
-            f"{length} bytes or more exceed the {most} that {target.info.context_tokens} tokens of "
-            f"at most {target.longest_token_bytes} bytes can hold",
-        )
-
-
-def _check_room(field: str, num_tokens: int, target: Target, room: int) -> None:
-    if not num_tokens:
-        raise InvalidField(field, "must not be empty")
-    most = target.info.context_tokens
-    if num_tokens + room > most:
-        told = "leave no room for an answer in" if room else "exceed"
-        raise ContextExceeded(field, f"{num_tokens} tokens {told} the context of {most} tokens")

@@ -59,6 +59,9 @@ class TokenBytes:
         self.has_fallback = self._spells_a_byte(fallback)
         """True if there are tokens of one byte each for characters that the vocabulary lacks."""
         self._is_byte_level = self._spells_a_byte(byte_level)
+        self.spells_any_bytes = self.has_fallback or self._is_byte_level
+        """True if the tokens of a text hold all of its bytes. Others leave out spaces, and have one
+        token for all that the vocabulary lacks."""
 
     def __call__(self, token_id: int) -> bytes:
         """Return the bytes of a token in the middle of a text; none if it is special or unknown to
