@@ -321,19 +321,22 @@ async def test_what_is_wrong_with_forced_calls_names_the_parameter(
 
 
 @pytest.mark.parametrize(
-    ("script", "param", "code"),
+    ("reason", "metadata", "param"),
     [
-        ("NO_TOOL_FORMAT", "tools", "no_tool_format"),
-        ("CHAT_REFUSED", "messages", "chat_refused"),
+        ("NO_TOOL_FORMAT", {}, "tools"),
+        ("CHAT_REFUSED", {}, "messages"),
+        ("CHAT_REFUSED", {"ignored": "tools"}, "tools"),
     ],
 )
 async def test_what_the_mesh_refuses_names_the_parameter(
-    gateway, orchestrator, script, param, code
+    gateway, orchestrator, reason, metadata, param
 ):
-    orchestrator.generate_scripts = [refuses(grpc.StatusCode.FAILED_PRECONDITION, "no", script)]
+    info = ErrorInfo(reason=reason, domain="specmesh.dev", metadata=metadata)
+    script = refuses(grpc.StatusCode.FAILED_PRECONDITION, "no", "", info)
+    orchestrator.generate_scripts = [script]
     with pytest.raises(openai.BadRequestError) as refused:
         await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
-    assert (refused.value.param, refused.value.code) == (param, code)
+    assert (refused.value.param, refused.value.code) == (param, reason.lower())
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])

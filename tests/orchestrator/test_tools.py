@@ -316,7 +316,8 @@ async def test_tools_that_the_template_ignores_are_refused(connect):
     async with face(await connect([scripted(source)])) as clients:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await collect(clients.generation.Generate(asking(USER)))
-    assert error_info(refused.value).reason == "CHAT_REFUSED"
+    info = error_info(refused.value)
+    assert (info.reason, dict(info.metadata)) == ("CHAT_REFUSED", {"ignored": "tools"})
     assert "does not show tools to the model, so they cannot be used" in refused.value.details()
 
 

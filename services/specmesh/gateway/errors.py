@@ -218,9 +218,12 @@ def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[
         first = error.field_violations[0]
         field = renamed(param_of(first.field), names)
         return field, f"{field!r}: {renamed_in(first.description, names)}"
-    feature = error.metadata.get("feature", "")
+    # What a chat template ignores has the name that callers have for it.
+    ignored, feature = (error.metadata.get(name, "") for name in ("ignored", "feature"))
     # Many parameters need the same logit processing; the request has said which of them it has.
-    param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(feature) or names.get(feature)
+    param = (
+        ignored or _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(feature) or names.get(feature)
+    )
     if param is None:
         return None, str(error)
     return renamed(param, names), renamed_in(str(error), names)

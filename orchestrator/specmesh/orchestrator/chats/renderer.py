@@ -125,4 +125,5 @@ def _ignored(name: str) -> InvalidArgument:
         "CHAT_REFUSED",
         f"the model's chat template does not show {name} to the model, so they cannot be used; "
         "serve the model with a template that does (--chat-template)",
+        {"ignored": name},
     )
