@@ -18,12 +18,18 @@ from specmesh.inference.models.vllm import model
 pytestmark = needs_vllm
 
 CACHE_BYTES = 8 << 20
+AS_IT_IS = "set by specmesh, which needs it as it is"
 REFUSED = {
     "--gpu-memory-utilization 0.5": "--engine-options: --gpu-memory-utilization is set by "
     "--cache-bytes",
-    "--runner pooling": "--engine-options: --runner is set by specmesh, which needs it as it is",
+    "--runner pooling": f"--engine-options: --runner is {AS_IT_IS}",
+    "--spec-method ngram": f"--engine-options: --spec-method is {AS_IT_IS}",
+    "--spec-model x": f"--engine-options: --spec-model is {AS_IT_IS}",
+    "--spec-tokens 3": f"--engine-options: --spec-tokens is {AS_IT_IS}",
+    "--kv-offloading-size 1": f"--engine-options: --kv-offloading-size is {AS_IT_IS}",
+    "--kv-offloading-backend native": f"--engine-options: --kv-offloading-backend is {AS_IT_IS}",
     "--config /none.yaml": "--engine-options: [Errno 2] No such file or directory: '/none.yaml'",
-    "--convert embed": "--engine-options: --convert is set by specmesh, which needs it as it is",
+    "--convert embed": f"--engine-options: --convert is {AS_IT_IS}",
 }
 """Options that are refused, with the reasons."""
 TARGET = str(models.path(models.TARGET))

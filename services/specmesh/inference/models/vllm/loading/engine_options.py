@@ -29,7 +29,12 @@ OURS = {
     "generation_config": US,
     "skip_tokenizer_init": US,
     "speculative_config": US,
+    "spec_method": US,
+    "spec_model": US,
+    "spec_tokens": US,
     "kv_transfer_config": US,
+    "kv_offloading_size": US,
+    "kv_offloading_backend": US,
     "data_parallel_size": US,
     "enable_lora": US,
 }
