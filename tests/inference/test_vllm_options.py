@@ -14,6 +14,7 @@ from tests.vllm import PYTHON, START_SECONDS, needs_vllm
 from specmesh import models
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm import model
+from specmesh.inference.models.vllm.loading.engine_options import digest_with
 
 pytestmark = needs_vllm
 
@@ -137,6 +138,15 @@ def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
 @pytest.mark.parametrize("given", CHANGES)
 def test_options_make_another_target_only_if_they_change_what_is_computed(given):
     assert told()[given] == CHANGES[given]
+
+
+def test_the_digest_of_a_target_depends_on_what_its_options_say_and_not_on_their_order():
+    given = {"quantization": "fp8", "hf_overrides": {"rope_theta": 5.0, "deep": {"a": 1, "b": 2}}}
+    turned = {"hf_overrides": {"deep": {"b": 2, "a": 1}, "rope_theta": 5.0}, "quantization": "fp8"}
+    digest = digest_with("weights", given)
+    assert digest == digest_with("weights", turned) != digest_with("others", given)
+    assert digest != digest_with("weights", given | {"quantization": "fp4"})
+    assert digest_with("weights", {}) == "weights"
 
 
 def test_where_the_context_finds_no_room_the_least_bytes_are_told_and_suffice():

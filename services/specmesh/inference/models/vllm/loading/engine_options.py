@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shlex
 from typing import Any, NoReturn
 
@@ -107,10 +108,11 @@ def changes_by(command_line: str) -> dict[str, Any]:
 
 
 def digest_with(weights_digest: str, changes: dict[str, Any]) -> str:
-    """Return ``weights_digest``, or another digest if there are ``changes``."""
+    """Return ``weights_digest``, or another digest if there are ``changes``: the same one in
+    whatever order options, and the keys of their JSON, were given."""
     if not changes:
         return weights_digest
-    named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
+    named = json.dumps([weights_digest, changes], sort_keys=True, default=repr)
     return hashlib.sha256(named.encode()).hexdigest()
 
 
