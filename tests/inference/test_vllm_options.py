@@ -48,6 +48,8 @@ CHANGES = {
     "--kv-cache-dtype auto": [],
     "--kv-cache-dtype fp8": ["kv_cache_dtype"],
     "--stream-interval 3": [],
+    "--max-num-scheduled-tokens 64 --max-num-active-seqs 4 --watermark 0.1": [],
+    "--max-num-queued-reqs 9 --max-num-queued-tokens 99 --shutdown-timeout 1": [],
     "--prefix-caching-hash-algo xxhash": [],
     "--load-format safetensors": [],
     "--load-format dummy": ["load_format"],
@@ -59,6 +61,7 @@ PROGRAM = """
 import json, sys
 from dataclasses import replace
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.loading import engine_options
 from specmesh.inference.models.vllm.loading.engine_options import changes_by
 from specmesh.inference.models.vllm.loading.steps import start
 from specmesh.inference.models.vllm.options import CoreOptions, check_engine_options
@@ -72,6 +75,8 @@ for given in asked["before"]:
         told[given] = str(error)
 for given in asked["taken"]:
     told[given] = list(changes_by(given))
+names = engine_options.HARMLESS | engine_options.OURS.keys() | engine_options.SAME.keys()
+told["unknown names"] = sorted(names - {action.dest for action in engine_options._parser()._actions})
 for given in asked["with the model"]:
     try:
         start(
@@ -138,6 +143,10 @@ def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
 @pytest.mark.parametrize("given", CHANGES)
 def test_options_make_another_target_only_if_they_change_what_is_computed(given):
     assert told()[given] == CHANGES[given]
+
+
+def test_every_option_that_we_know_by_name_is_one_of_vllms():
+    assert told()["unknown names"] == []
 
 
 def test_the_digest_of_a_target_depends_on_what_its_options_say_and_not_on_their_order():
