@@ -41,6 +41,13 @@ WRONG_VALUES = {
     "--attention-backend FOO": "Unknown attention backend: 'FOO'.",
 }
 """Values that only vLLM's configuration refuses, with its words."""
+OTHER_CONTEXTS = {
+    f"""--hf-overrides '{{"max_position_embeddings": {length}}}'""": "--engine-options: "
+    f"--hf-overrides makes the context {length} tokens long, not 1024; change "
+    "max_position_embeddings in the model's config.json instead"
+    for length in (512, 2048)
+}
+"""Overrides of the context's length, with the reasons."""
 ROOM = "is too small for a context of 1024 tokens: it takes"
 TOO_FEW_BLOCKS = f"--engine-options: --num-gpu-blocks-override 33 {ROOM} 34 blocks, or"
 CHANGES = {
@@ -114,7 +121,7 @@ def told() -> dict[str, Any]:
         "cache_bytes": CACHE_BYTES,
         "before": list(REFUSED),
         "taken": list(CHANGES),
-        "with the model": list(WRONG_VALUES),
+        "with the model": [*WRONG_VALUES, *OTHER_CONTEXTS],
         "rooms": [(1000, ""), (CACHE_BYTES, "--num-gpu-blocks-override 33")],
     }
     done = subprocess.run(
@@ -138,6 +145,11 @@ def test_options_that_would_do_nothing_or_fail_later_are_refused_before_the_mode
 def test_wrong_values_are_blamed_on_the_options_and_not_on_the_model(given):
     name = f"--engine-options: vLLM cannot load {TARGET!r} with them: "
     assert told()[given].startswith(name + WRONG_VALUES[given])
+
+
+@pytest.mark.parametrize("given", OTHER_CONTEXTS)
+def test_overrides_may_not_make_the_context_another_than_callers_are_told(given):
+    assert told()[given] == OTHER_CONTEXTS[given]
 
 
 @pytest.mark.parametrize("given", CHANGES)

@@ -112,13 +112,27 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "use_tqdm_on_load": False,
     }
     try:
-        return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
+        config = EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
     except Exception as error:  # of many types
         if not given:
             raise
         raise ModelNotLoadable(
             f"--engine-options: vLLM cannot load {options.model!r} with them: {reason_of(error)}"
         ) from error
+    if "hf_overrides" in given:
+        _check_context(config.model_config.hf_text_config, options.context_tokens)
+    return config
+
+
+def _check_context(text_config: Any, context_tokens: int) -> None:
+    """Raise ``ModelNotLoadable`` if vLLM's configuration of the model has another context than its
+    files, whose context callers are told."""
+    length = getattr(text_config, "max_position_embeddings", context_tokens)
+    if length != context_tokens:
+        raise ModelNotLoadable(
+            f"--engine-options: --hf-overrides makes the context {length} tokens long, not "
+            f"{context_tokens}; change max_position_embeddings in the model's config.json instead"
+        )
 
 
 def _ray_executor(is_cpu: bool) -> Any:
