@@ -103,6 +103,7 @@ async def test_a_cache_without_room_for_them_still_has_room_for_the_verdict(load
     async with serve(load(cache_tokens=num_blocks * BLOCK_TOKENS)) as channel:
         (only,) = await all_answers(channel, asked())
     assert not only.has_more
+    assert only.number == 1
 
 
 async def test_a_caller_that_has_left_ends_them(load, serve):

@@ -68,6 +68,7 @@ class Verification:
             cost.num_computed_tokens = sequence.num_computed_tokens
             cost.grammar_ms = self.grammar_ms
             response = write_verdict(verdict, cost)
+            response.number = 1 if self.num_further else 0  # also where there is room for none
             if num_further:
                 yield from self._decode_on(job, sequence, own, response, num_further, kept)
         finally:
