@@ -73,3 +73,20 @@ def test_rejected_token_that_overflowed_does_not_spoil_the_rounds_that_follow(mo
     assert np.isnan(sequence.score(TokenTree.chain([3, OVERFLOWING, OVERFLOWING]))[1:]).all()
     sequence.close(())
     assert_together(model, plain, [[*prefix, 7] for prefix in prefixes], EMPTY)
+
+
+@pytest.mark.parametrize("seen", [0, 16, 29], ids=["nothing", "a block", "nearly all"])
+@pytest.mark.parametrize("tree", [EMPTY, TokenTree.chain([3, OVERFLOWING])], ids=["text", "draft"])
+def test_forward_that_overflowed_leaves_nothing_to_those_who_share_its_text(
+    model, plain, tree, seen
+):
+    text = [*TOKENS[:30], *(() if len(tree) else (OVERFLOWING,))]
+    if seen:
+        first = model.open(text[:seen], NEVER, room=0)
+        first.score(EMPTY)
+        first.close(())
+    sequence = model.open(text, NEVER, room=len(tree))
+    assert np.isnan(sequence.score(tree)[-1]).all()
+    assert model.open(TOKENS[:30], NEVER, room=0).num_cached_tokens <= seen
+    sequence.close(())
+    assert_together(model, plain, [TOKENS[:30], [*TOKENS[:29], 7]], EMPTY)

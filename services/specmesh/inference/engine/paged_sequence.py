@@ -126,6 +126,9 @@ class PagedSequence(PagedTree):
         self._model = model
         self.cancellation = cancellation
         self._hidden: Any = None
+        self._is_spoilt = False
+        """True once logits were not finite: then nor is the KV of the same forward pass, whose
+        masked tokens are multiplied by 0, which leaves NaN as it is."""
         self.num_cached_tokens = self._num_held
         self.num_computed_tokens = 0
         self.latest_forward = ForwardSize()
@@ -135,12 +138,14 @@ class PagedSequence(PagedTree):
         """The prefix; once it is closed, with the nodes that were kept."""
         return self._chain
 
-    def advance(self, part: BatchPart, tree: TokenTree) -> None:
-        """Record that the forward pass of ``part``, planned for ``tree``, is done."""
+    def advance(self, part: BatchPart, tree: TokenTree, *, are_finite: bool = True) -> None:
+        """Record that the forward pass of ``part``, planned for ``tree``, is done, and whether its
+        logits ``are_finite``."""
         self.num_computed_tokens += len(part.token_ids)
+        self._is_spoilt |= not are_finite
         had_pending = self.num_pending_tokens > 0
         super().advance(part, tree)
-        if had_pending and not self.num_pending_tokens:
+        if had_pending and not self.num_pending_tokens and not self._is_spoilt:
             self._memory.pool.publish(self._table, self._chain)
 
     def keep_hidden(self, hidden: Any) -> None:
@@ -160,7 +165,8 @@ class PagedSequence(PagedTree):
                 return np.asarray(logits)
 
     def close(self, keep: Sequence[int]) -> None:
-        """Release the blocks; the prefix and the path ``keep`` stay cached.
+        """Release the blocks; the prefix and the path ``keep`` stay cached, unless logits were not
+        finite.
 
         No KV is moved if the path consists of the first nodes, as in a chain.
         """
@@ -169,7 +175,7 @@ class PagedSequence(PagedTree):
         else:
             self._compact(keep)
             self._chain.append(self._scored.tokens_on(keep))
-        self._memory.pool.close(self._table, self._chain)
+        self._memory.pool.close(self._table, None if self._is_spoilt else self._chain)
 
     def _compact(self, keep: Sequence[int]) -> None:
         """Move the KV of the nodes ``keep`` to the slots that directly follow the prefix."""

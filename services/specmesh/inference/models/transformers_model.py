@@ -221,12 +221,14 @@ class TransformersModel:
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
         size = ForwardSize(len(planned), len(batch.rows))
+        # A hidden state that is not finite leaves no logit finite, so the first tells of all.
+        are_finite = np.isfinite(logits[:, 0])
         row = 0
         for number, sequence, part in planned:
-            sequence.advance(part, requests[number].tree)
+            rows = slice(row, row + len(part.rows))
+            sequence.advance(part, requests[number].tree, are_finite=bool(are_finite[rows].all()))
             sequence.latest_forward = size
             if part.rows:
-                rows = slice(row, row + len(part.rows))
                 results[number] = logits[rows]
                 if self._hidden is not None:
                     sequence.keep_hidden(self._hidden[rows])

@@ -31,10 +31,12 @@ class DeviceLogits:
         return len(self._rows)
 
     @overload
-    def __getitem__(self, index: int) -> NDArray[np.float32]: ...
+    def __getitem__(self, index: int | tuple[slice, int]) -> NDArray[np.float32]: ...
     @overload
     def __getitem__(self, index: slice) -> DeviceLogits: ...
-    def __getitem__(self, index: int | slice) -> NDArray[np.float32] | DeviceLogits:
+    def __getitem__(
+        self, index: int | slice | tuple[slice, int]
+    ) -> NDArray[np.float32] | DeviceLogits:
         rows = self._rows[index]
         return DeviceLogits(rows) if isinstance(index, slice) else _read(rows)
 
