@@ -83,7 +83,8 @@ for given in asked["before"]:
 for given in asked["taken"]:
     told[given] = list(changes_by(given))
 names = engine_options.HARMLESS | engine_options.OURS.keys() | engine_options.SAME.keys()
-told["unknown names"] = sorted(names - {action.dest for action in engine_options._parser()._actions})
+actions = engine_options._parser()._actions
+told["unknown names"] = sorted(names - {action.dest for action in actions})
 for given in asked["with the model"]:
     try:
         start(

@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from itertools import chain as chained
 from typing import Any, Final
 
+import numpy as np
+from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from vllm.v1.kv_cache_interface import AttentionSpec
 from vllm.v1.request import Request, RequestStatus
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
@@ -65,6 +68,8 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
         self.first_row = first_row
         self.is_answered = False
         """True once all rows of the call have been computed."""
+        self.is_spoilt = False
+        """True once some of its logits were not finite; its KV may not be, either."""
 
     @property
     def num_sure(self) -> int:
@@ -118,6 +123,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """True if some request had to wait for a later step."""
         self._is_short = False
         """True if blocks were not enough for all requests."""
+        if current_platform.is_cpu():
+            self._hand_out_zeros(managers)
         keeps_all = [type(manager) for manager in managers] == [FullAttentionManager]
         if keeps_all and self.cache_config.enable_prefix_caching:
             self._manager = managers[0]
@@ -128,6 +135,13 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
             # In these cases workers or connectors hold more state of a request than its tokens.
             if not self.model_uses_mrope and self.connector is None:
                 self._max_idle = MAX_IDLE
+
+    def _hand_out_zeros(self, managers: Iterable[Any]) -> None:
+        """Have workers clear each block that is handed out: attention on CPUs also reads the slots
+        beyond a request's end, where a request that overflowed may have left NaN."""
+        self.needs_kv_cache_zeroing = True
+        for manager in managers:
+            manager._record_new_block_ids |= isinstance(manager.kv_cache_spec, AttentionSpec)
 
     def go_on(self, chain: PrefixChain, first_row: int) -> ScoringRequest | None:
         """Return an idle request, continued by this call; None if none fits."""
@@ -180,6 +194,15 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         setattr(output, CALLS, {name: self._untold.pop(name).call for name in told})
         return output
 
+    def update_from_output(self, scheduler_output: Any, output: Any) -> Any:
+        """Update as vLLM does, once it is known whose logits are not finite."""
+        for name, index in output.req_id_to_index.items():
+            # A hidden state that is not finite leaves no logit finite, so the first tells of all.
+            first_logits = output.pooler_output[index].numpy()[:, 0]
+            if name in self.requests and not np.isfinite(first_logits).all():
+                self.requests[name].is_spoilt = True
+        return super().update_from_output(scheduler_output, output)
+
     def _make_room(self) -> None:
         """Give up idle requests as long as other requests may need their blocks: those that keep
         theirs only for requests that run, or for one that waits if none runs."""
@@ -227,7 +250,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
 
     def _handle_stopped_request(self, request: ScoringRequest) -> bool:
         """Return whether ``request`` has ended; it has not if it waits for another call."""
-        if not self._max_idle or request.status != RequestStatus.RUNNING:
+        may_stay = self._max_idle and not request.is_spoilt
+        if not may_stay or request.status != RequestStatus.RUNNING:
             request.status = RequestStatus.FINISHED_STOPPED
             return True
         self._unregistered[request.request_id] = request
@@ -272,7 +296,9 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
         self._untold.pop(request.request_id, None)
         self._unregistered.pop(request.request_id, None)
-        if request.num_computed_tokens:
+        if request.is_spoilt:
+            self._forget(request)
+        elif request.num_computed_tokens:
             self._register(request)
         return super()._free_request(request, delay_free_blocks)
 
@@ -282,6 +308,14 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
             (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
             self.tails.keep(blocks, request.computed, request.num_sure, request.source)
             request.source = None
+
+    def _forget(self, request: ScoringRequest) -> None:
+        """Let no call find the blocks of ``request`` from now on."""
+        for blocks in self.kv_cache_manager.get_blocks(request.request_id).blocks:
+            numbers = {block.block_id for block in blocks}
+            if self.tails is not None:
+                self.tails.forget(numbers)
+            self.kv_cache_manager.block_pool.evict_blocks(numbers)
 
 
 class _BeforeRows:

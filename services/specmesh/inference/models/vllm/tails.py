@@ -13,7 +13,7 @@ registration is removed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,11 @@ class Tails:
             return
         if self._is_replaced(source, chain):
             self._drop(source.block.block_id)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Let no call continue in the blocks ``numbers``."""
+        for number in numbers:
+            self._registry.discard(number)
 
     def _is_replaced(self, source: Beginning, chain: PrefixChain) -> bool:
         """Return whether ``source`` is a tail whose tokens before its draft are in ``chain``; the
