@@ -15,7 +15,7 @@ from tests.e2e.processes import Process
 from tests.vllm import address_of, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
-from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 pytestmark = needs_vllm
 
@@ -73,16 +73,17 @@ async def next_token(channel, prefix) -> int:
     return (await verify(channel, request(whole(prefix)))).next_token_id
 
 
-async def assert_overflows(channel, prefix, tree=EMPTY) -> None:
+async def assert_overflows(channel, prefix) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="no finite maximum"):
-        await verify(channel, request(whole(prefix), tree))
+        await next_token(channel, prefix)
 
 
 async def test_calls_that_share_its_text_read_it_again(channel):
     said = text(1, 100)
     token = await next_token(channel, said)
-    await assert_overflows(channel, said, TokenTree.chain([token, OVERFLOWING]))
-    await next_token(channel, [*said, token])
+    drafted = await verify(channel, request(whole(said), TokenTree.chain([token, OVERFLOWING])))
+    assert list(drafted.accepted_nodes) == [1]
+    assert drafted.next_token_id == await next_token(channel, [*said, token])
     other = text(2, 100)
     await assert_overflows(channel, [*other[:90], OVERFLOWING, *other[91:]])
     await next_token(channel, other[:90])

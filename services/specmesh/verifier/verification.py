@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from specmesh.decoding.acceptance import NO_DISTRIBUTIONS, Verdict, verify
 from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
@@ -15,11 +16,12 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.blocks.rereads import RereadLater
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
-from specmesh.inference.engine.job import Job, Steps
+from specmesh.inference.engine.job import Job, NoPlace, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits, SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.verifier.next_draft import RequestedDraft, draft_below
+from specmesh.verifier.path_logits import NotComputed, PathLogits
 from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
@@ -52,6 +54,45 @@ class Verification:
 
     def steps(self, job: VerifyJob) -> VerifySteps:
         """Yield the responses of the verification, and the forward passes that it needs."""
+        try:
+            yield from self._all_at_once(job)
+        except FloatingPointError as error:
+            # A draft token after which the model overflows spoils the logits before it as well,
+            # since attention multiplies what it masks by 0. The verdict may need none of it.
+            if not len(self.tree) or self.num_node_logprobs is not None:
+                raise
+            yield from self._node_by_node(job, error)
+
+    def _node_by_node(self, job: VerifyJob, error: FloatingPointError) -> VerifySteps:
+        """Verify with forward passes of one accepted node each; raise ``error`` if there is no room
+        for them."""
+        began, total_ms = time.perf_counter(), 0.0
+        try:
+            sequence = job.open(self.model, self.prefix, len(self.tree))
+        except (NoPlace, NoRoom, RereadLater):
+            raise error from None
+        logits, kept = PathLogits(self.tree, self.model.description.vocab_size), range(0)
+        try:
+            while isinstance(verdict := self._judged(logits), NotComputed):
+                path = self.tree.path(verdict.node)
+                (row,) = yield ForwardRequest(sequence, TokenTree.chain(self.tree.tokens_on(path)))
+                logits.add(verdict.node, row)
+                forward_ms = (time.perf_counter() - began) * 1e3
+                began, total_ms = time.perf_counter(), total_ms + forward_ms
+            kept = range(1, len(verdict.accepted_nodes) + 1)
+            cost = self._cost_of_call(job, sequence, forward_ms)
+            cost.forward_ms = total_ms
+        finally:
+            sequence.close(kept)
+        yield write_verdict(verdict, cost)
+
+    def _judged(self, logits: PathLogits) -> Verdict | NotComputed:
+        try:
+            return self._judge(cast("Logits", logits), None)
+        except NotComputed as missing:
+            return missing
+
+    def _all_at_once(self, job: VerifyJob) -> VerifySteps:
         began = time.perf_counter()
         own = OwnTokens.of(self.sampling, len(self.prefix))
         sequence, num_further = self._open(job)
@@ -62,12 +103,7 @@ class Verification:
             verdict = self._judge(logits, own)
             del logits  # they keep those of all calls of that forward
             kept += verdict.accepted_nodes
-            cost = self._cost(sequence, forward_ms)
-            cost.queue_ms = job.queue_ms
-            cost.num_cached_tokens = sequence.num_cached_tokens
-            cost.num_computed_tokens = sequence.num_computed_tokens
-            cost.grammar_ms = self.grammar_ms
-            response = write_verdict(verdict, cost)
+            response = write_verdict(verdict, self._cost_of_call(job, sequence, forward_ms))
             response.number = 1 if self.num_further else 0  # also where there is room for none
             if num_further:
                 yield from self._decode_on(job, sequence, own, response, num_further, kept)
@@ -190,6 +226,17 @@ class Verification:
             return verdict
         path = verdict.accepted_nodes, verdict.next_token
         return replace(verdict, logprobs=logprobs_along(tree, logits, *path, self.num_top_logprobs))
+
+    def _cost_of_call(
+        self, job: VerifyJob, sequence: SequenceState, forward_ms: float
+    ) -> cost_pb2.ComputeCost:
+        """Return the cost of ``job``, the latest forward pass of which took that time."""
+        cost = self._cost(sequence, forward_ms)
+        cost.queue_ms = job.queue_ms
+        cost.num_cached_tokens = sequence.num_cached_tokens
+        cost.num_computed_tokens = sequence.num_computed_tokens
+        cost.grammar_ms = self.grammar_ms
+        return cost
 
     def _cost(self, sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
         """Return the cost of the latest forward pass of ``sequence``, which took that time."""
