@@ -81,7 +81,7 @@ class Core:
     def add(self, chain: PrefixChain, first_row: int) -> str:
         """Request the logits after ``chain[first_row]`` and after every later token. Returns the
         name under which ``step`` returns the request's parts, up to the last one."""
-        from specmesh.inference.models.vllm.scheduler import ScoringRequest
+        from specmesh.inference.models.vllm.request import ScoringRequest
 
         request = self._scheduler.go_on(chain, first_row)
         if request is None:
