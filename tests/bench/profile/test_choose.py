@@ -54,6 +54,17 @@ def test_one_stream_takes_what_its_steps_add_up_to():
     assert tokens_per_s(chain(5, 3.0), slower, 1, 100) == pytest.approx(3 / 0.085, rel=0.03)
 
 
+def test_the_target_alone_has_one_hop_for_all_tokens_of_a_call():
+    far = replace(COSTS, verify_hop=Hop(40))
+    for target_ms, tokens in ((10, 65), (200, 11)):  # at most 64 further ones, or two seconds
+        costs = replace(far, target=Law.fixed(target_ms))
+        expected = 1e3 / (target_ms + 40 / tokens)
+        assert tokens_per_s(AUTOREGRESSIVE_ROUND, costs, 1, 100) == pytest.approx(
+            expected, rel=0.03
+        )
+    assert best([chain(2, 1.9)], far)[0] == Way("autoregressive")
+
+
 def test_heads_draft_on_the_target_after_its_verdict():
     heads = ProfiledAcceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
     assert tokens_per_s(heads, COSTS, 1, 100) == pytest.approx(3 / 0.045, rel=0.03)

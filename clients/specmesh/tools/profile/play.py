@@ -8,9 +8,11 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
+from specmesh.orchestrator.strategies.events import Capacity
+from specmesh.orchestrator.strategies.kit.further import MOST, num_further
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.law import Law
+from specmesh.simulation.law import ForwardShape, Law
 from specmesh.simulation.mesh import MeshModel, SimulatedMesh
 from specmesh.simulation.servers import SimulatedJob, SimulatedServer, Step
 from specmesh.simulation.sharing import DRAFTER, ORCHESTRATOR, TARGET, SharedMachine
@@ -79,15 +81,25 @@ class _Play:
         it."""
         made, costs = self._acceptance, self._costs
         drafting = made.way.drafting if made.levels else Drafting.NOBODY
+        hop_s = costs.verify_hop.ms(made.nodes) / 1e3
+        if drafting is Drafting.NOBODY:
+            hop_s /= self._tokens_per_call()
         while True:
             yield ORCHESTRATOR, iter([Step()])
             if drafting is Drafting.DRAFTER:
                 yield costs.draft_hop.ms(made.nodes) / 1e3
                 yield DRAFTER, self._draft()
-            yield costs.verify_hop.ms(made.nodes) / 1e3
+            yield hop_s
             drafted = self._draft(heads=True) if drafting is Drafting.HEADS else ()
             yield TARGET, chain([Step(1 + made.nodes, self._context)], drafted)
             self._num_rounds += 1
+
+    def _tokens_per_call(self) -> int:
+        """Return how many tokens the target decodes by itself for one request, whose hop they
+        share."""
+        forward_s = self._costs.target.ms(ForwardShape(context=self._context)) / 1e3
+        capacity = Capacity(target_decoding_s=forward_s)
+        return 1 + num_further(capacity, MOST + 1)
 
     def _draft(self, *, heads: bool = False) -> Iterator[Step]:
         context = 0.0 if heads else self._context
