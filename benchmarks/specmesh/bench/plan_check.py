@@ -123,6 +123,7 @@ def main(
         output=FixedLength(tokens),
         objectives=default_objectives(costs),
         orchestrator_ms=0.0,
+        further_ms=0.0,
         seed=seed,
     )
 

@@ -45,6 +45,8 @@ class SimulatedRequest:
         self.commit_times_s: list[float] = []
         """Time at which each token was committed."""
         self.stats = RequestStats()
+        self.num_further_tokens = 0
+        """Tokens with which verifications went on by themselves."""
         self._strategy = strategy
         self._mesh = mesh
         self._num_drafters = models.num_drafters
@@ -80,6 +82,7 @@ class SimulatedRequest:
         self._perform(self._strategy.handle(event))
         if isinstance(event, Verified) and self._calls.goes_on(event):
             self.stats.goes_on(event)
+            self.num_further_tokens += 1
 
     def _handle_unwanted(self, event: Event) -> None:
         """Feed an event that the driver would drop, without counting it."""

@@ -27,6 +27,8 @@ class Answered:
     first_token_s: float
     duration_s: float
     num_verify_calls: int
+    """Verifications that were answered, further tokens included."""
+    num_further_tokens: int
     num_verified_tokens: int
     """Draft tokens in verifications that were answered."""
     num_drafted_tokens: int
@@ -125,6 +127,7 @@ def _answered(request: SimulatedRequest) -> Answered:
         first_token_s=request.commit_times_s[0] - request.began_s,
         duration_s=request.ended_s - request.began_s,
         num_verify_calls=stats.num_verify_calls,
+        num_further_tokens=request.num_further_tokens,
         num_verified_tokens=stats.num_verified_tokens,
         num_drafted_tokens=stats.num_drafted_tokens,
         num_accepted_tokens=stats.num_accepted_tokens,

@@ -24,6 +24,7 @@ SETTING = PlanSetting(
     output=Length(20),
     objectives=default_objectives(COSTS),
     orchestrator_ms=2,
+    further_ms=0.5,
 )
 
 
@@ -40,7 +41,26 @@ def test_one_verifier_less_than_planned_breaks_the_promise():
     assert found.best.verifier_utilisation == pytest.approx(
         2.0 * 20 * 0.04 / found.best.verifiers, rel=1e-3
     )
-    assert found.best.orchestrator_cores == pytest.approx(2.0 * 20 * 0.002, rel=1e-3)
+
+
+def test_a_further_token_takes_an_orchestrator_less_than_a_request():
+    found = predict(SETTING, "autoregressive", ReplicaCounts(4, 0))
+    asked = found.verifications_per_s - found.further_tokens_per_s
+    assert found.verifications_per_s == 2.0 * 20
+    assert 2.0 <= asked < 2.0 * 3  # one or two for each answer, of 20 tokens
+    expected = asked * 0.002 + found.further_tokens_per_s * 0.0005
+    assert found.orchestrator_cores == pytest.approx(expected, rel=0.05)
+    drafting = predict(SETTING, "speculative", ReplicaCounts(4, 4))
+    assert drafting.orchestrator_cores == pytest.approx(drafting.verifications_per_s * 0.002, 0.05)
+
+
+@pytest.mark.parametrize(("given", "further_ms"), [((), 0.3), (("--further-ms", "0.1"), 0.1)])
+def test_the_command_counts_further_tokens_at_their_own_time(given, further_ms):
+    load = ("--rate", "2", "--target-ms", "40", "--output", "64", "--strategy", "autoregressive")
+    found = json.loads(command(*load, "--workers", "1", "--json", *given).stdout)
+    cores = found["strategies"]["autoregressive"]["best"]["orchestrator_cores"]
+    # Of 64 tokens, up to three in an answer have a request of their own, which takes 1 ms.
+    assert 2 * 61 * further_ms / 1e3 < cores < 2 * (3 + 64 * further_ms) / 1e3
 
 
 def test_speculation_needs_fewer_verifiers_and_is_recommended():

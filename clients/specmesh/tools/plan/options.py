@@ -27,7 +27,10 @@ from specmesh.tools.simulate.options import (
     strategy_names,
 )
 
-ORCHESTRATOR_MS = 3.0
+ORCHESTRATOR_MS = 1.0
+FURTHER_MS = 0.3
+"""Somewhat more than ``specmesh bench capacity`` measures with metrics and without tracing: about
+0.8 for a verification and its draft, and up to 0.25 for a further token (docs/measurements.md)."""
 _STRATEGIES = ("autoregressive", "speculative", "dsi")
 
 
@@ -122,8 +125,18 @@ class PlanOptions:
         typer.Option(
             min=0,
             callback=finite,
-            help="CPU time of an orchestrator per verification.",
+            help="CPU time of an orchestrator per verification and its draft. The default is what "
+            "'specmesh bench capacity' measures without tracing, and a reserve.",
             show_default=f"the profile's, or {ORCHESTRATOR_MS:g}",
+        ),
+    ] = None
+    further_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="The same per further token, which the target decodes without a request.",
+            show_default=f"the profile's, or {FURTHER_MS:g}",
         ),
     ] = None
     drafter_cost: Annotated[
@@ -143,9 +156,10 @@ class PlanOptions:
             raise typer.BadParameter("is required without --profile", param_hint="--target-ms")
         costs = self.costs.over(None if read is None else read.costs)
         require_drafting(self.strategies, costs)
-        orchestrator_ms = self.orchestrator_ms
-        if orchestrator_ms is None and not costs.orchestrating:
-            orchestrator_ms = ORCHESTRATOR_MS
+        orchestrator_ms, further_ms = self.orchestrator_ms, self.further_ms
+        if not costs.orchestrating:
+            orchestrator_ms = ORCHESTRATOR_MS if orchestrator_ms is None else orchestrator_ms
+            further_ms = FURTHER_MS if further_ms is None else further_ms
         measured_depth = read.heads_depth if read is not None else 0
         return PlanSetting(
             costs=costs,
@@ -157,6 +171,7 @@ class PlanOptions:
             objectives=self.slo or default_objectives(costs),
             attain=self.attain,
             orchestrator_ms=orchestrator_ms,
+            further_ms=further_ms,
             options=read_options(self.strategies, self.option or ()),
             seed=self.seed,
         )

@@ -14,7 +14,6 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.costs import MANY
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.run import Answered, poisson_s, simulate_on
 from specmesh.tools.plan.setting import PlanSetting
@@ -87,6 +86,8 @@ class MeshPrediction:
     """Verifiers' time per answer; ``draft_s`` is that of drafters."""
     draft_s: float
     verifications_per_s: float
+    """Further tokens included, of which there are ``further_tokens_per_s``."""
+    further_tokens_per_s: float
     tokens_per_s: float
     orchestrator_cores: float
 
@@ -192,7 +193,7 @@ def _prediction(
     measured: Sequence[Answered],
     rate: float,
 ) -> MeshPrediction:
-    model, cells = mesh.model, setting.cells
+    model, cells, total_rate = mesh.model, setting.cells, rate * setting.cells
     num_drafters = len(mesh.drafters)
     verify_s = sum(server.busy_s for server in mesh.verifiers) / len(answers)
     draft_s = sum(server.busy_s for server in mesh.drafters) / len(answers)
@@ -200,10 +201,9 @@ def _prediction(
         verify_s * rate / model.num_verifiers,
         draft_s * rate / num_drafters if num_drafters else 0.0,
     )
-    orchestrator_ms = setting.orchestrator_ms
-    if orchestrator_ms is None:
-        orchestrator_ms = setting.costs.orchestrating_ms(strategy, MANY)
-    verifications = sum(each.num_verify_calls for each in answers) / len(answers) * rate * cells
+    verifications = total_rate * sum(each.num_verify_calls for each in answers) / len(answers)
+    further = total_rate * sum(each.num_further_tokens for each in answers) / len(answers)
+    cores = setting.orchestrator_cores(strategy, verifications - further, further)
     return MeshPrediction(
         strategy=strategy,
         counts=ReplicaCounts(model.num_verifiers, num_drafters),
@@ -218,8 +218,9 @@ def _prediction(
         verify_s=verify_s,
         draft_s=draft_s,
         verifications_per_s=round(verifications, 1),
-        tokens_per_s=round(rate * cells * setting.mean_output, 1),
-        orchestrator_cores=round(verifications * orchestrator_ms / 1e3, 3),
+        further_tokens_per_s=round(further, 1),
+        tokens_per_s=round(total_rate * setting.mean_output, 1),
+        orchestrator_cores=round(cores, 3),
     )
 
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import Length
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.costs import MANY, MeshCosts
 from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import AcceptanceRates
@@ -31,8 +31,9 @@ class PlanSetting:
 
     ``attain`` is the share of answers that must meet ``objectives``, ``batch`` the maximum number
     of calls in a forward, ``heads_depth`` the maximum number of levels that heads draft.
-    ``orchestrator_ms`` is the CPU time of an orchestrator per verification, everything included;
-    None means as in ``costs``. ``options`` has those of strategies, by name.
+    ``orchestrator_ms`` is the CPU time of an orchestrator per verification, everything included,
+    ``further_ms`` that per further token; None means as in ``costs``. ``options`` has those of
+    strategies, by name.
     """
 
     costs: MeshCosts
@@ -44,6 +45,7 @@ class PlanSetting:
     objectives: Objectives
     attain: float = 0.95
     orchestrator_ms: float | None = None
+    further_ms: float | None = None
     options: Mapping[str, StrategyOptions] = field(default_factory=dict)
     seed: int = 0
 
@@ -58,6 +60,16 @@ class PlanSetting:
         """Return how long an otherwise idle target takes for an answer."""
         target = self.costs.target
         return (target.prompt_ms + self.mean_output * target.ms(ForwardShape())) / 1e3
+
+    def orchestrator_cores(
+        self, strategy: str, verifications_per_s: float, further_per_s: float
+    ) -> float:
+        """Return the cores that orchestrators keep busy with verifications that were asked for and
+        with further tokens, which cost much less than a request each."""
+        measured_ms = self.costs.orchestrating_ms(strategy, MANY)
+        each_ms = measured_ms if self.orchestrator_ms is None else self.orchestrator_ms
+        further_ms = measured_ms if self.further_ms is None else self.further_ms
+        return (verifications_per_s * each_ms + further_per_s * further_ms) / 1e3
 
     def model(self, strategy: str, verifiers: int, drafters: int) -> MeshModel:
         """Return a cell with these replicas. What an idle orchestrator takes of a round counts as
