@@ -182,6 +182,15 @@ def test_a_choice_by_a_profile_that_was_stopped_early_comes_with_a_warning(tmp_p
     assert json.loads(done.stdout)["complete"] is False
 
 
+@pytest.mark.parametrize("temperature", ["inf", "nan"])
+def test_a_choice_is_for_a_temperature_that_exists(tmp_path, temperature):
+    file = tmp_path / "profile.json"
+    file.write_text(PROFILE.to_json())
+    done = CliRunner().invoke(app, ["choose", str(file), "--temperature", temperature])
+    assert done.exit_code == 2
+    assert "--temperature" in done.stderr
+
+
 def test_a_known_answer_judges_a_tree():
     tree = TokenTree((7, 8, 9), (0, 0, 2))
     verdict = known_verdict(tree, (8, 9, 4))

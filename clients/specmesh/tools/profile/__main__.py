@@ -37,6 +37,7 @@ from specmesh.tools.profile.measure.replicas import connected, connected_in
 from specmesh.tools.profile.predict import CONTEXT
 from specmesh.tools.profile.report import as_json, explanation, show
 from specmesh.tools.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, ProfilePlan, measure
+from specmesh.tools.simulate.options import finite
 
 app = App(
     no_args_is_help=True,
@@ -151,7 +152,9 @@ def choose(
         Path, typer.Argument(exists=True, dir_okay=False, help="Profile to choose by.")
     ],
     streams: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent answers.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0, help="Temperature of the answers.")] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Temperature of the answers.")
+    ] = 0.0,
     context: Annotated[
         int, typer.Option(min=1, help="Mean number of tokens before the next one.")
     ] = CONTEXT,
