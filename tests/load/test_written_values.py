@@ -85,6 +85,8 @@ def test_objectives_are_named_and_each_is_optional():
     assert objectives("e2e=1m") == Objectives(e2e_s=60.0)
     with pytest.raises(ValueError, match="the objectives are ttft, tpot and e2e"):
         objectives("itl=3ms")
+    with pytest.raises(ValueError, match="ttft is given twice"):
+        objectives("ttft=500ms,ttft=5s")
 
 
 def test_a_variation_has_a_weight_and_any_setting():

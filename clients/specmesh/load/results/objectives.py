@@ -39,5 +39,7 @@ def objectives(text: str) -> Objectives:
         name, _, value = each.strip().partition("=")
         if name not in {"ttft", "tpot", "e2e"}:
             raise ValueError(f"{name!r} is not an objective; the objectives are ttft, tpot and e2e")
+        if f"{name}_s" in bounds:
+            raise ValueError(f"{name} is given twice")
         bounds[f"{name}_s"] = seconds(value)
     return Objectives(**bounds)
