@@ -182,11 +182,20 @@ def test_a_choice_by_a_profile_that_was_stopped_early_comes_with_a_warning(tmp_p
     assert json.loads(done.stdout)["complete"] is False
 
 
-@pytest.mark.parametrize("temperature", ["inf", "nan"])
-def test_a_choice_is_for_a_temperature_that_exists(tmp_path, temperature):
+@pytest.mark.parametrize(("median", "inaccurate"), [(0.1, {}), (0.35, {"target": 0.35})])
+def test_a_choice_by_times_that_miss_by_much_comes_with_a_warning(tmp_path, median, inaccurate):
+    file = tmp_path / "profile.json"
+    unsure = replace(PROFILE, accuracy={"target": Accuracy(median, 0.5, 80, 20)})
+    file.write_text(unsure.to_json())
+    done = CliRunner().invoke(app, ["choose", str(file), "--json"])
+    assert ("The times of target are off by 35%" in done.stderr) is bool(inaccurate)
+    assert json.loads(done.stdout)["inaccurate"] == inaccurate
+
+
+def test_a_choice_is_for_a_finite_temperature(tmp_path):
     file = tmp_path / "profile.json"
     file.write_text(PROFILE.to_json())
-    done = CliRunner().invoke(app, ["choose", str(file), "--temperature", temperature])
+    done = CliRunner().invoke(app, ["choose", str(file), "--temperature", "inf"])
     assert done.exit_code == 2
     assert "--temperature" in done.stderr
 

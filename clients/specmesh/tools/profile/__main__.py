@@ -167,7 +167,9 @@ def choose(
         why = f"{profile}: acceptance: is empty, since measuring was stopped too early"
         raise typer.BadParameter(why, param_hint="PROFILE")
     if not read.complete:
-        typer.echo("Measuring was stopped early: some ways may not have been tried.", err=True)
+        _say("Measuring was stopped early: some ways may not have been tried.")
+    for role, error in read.inaccurate.items():
+        _say(f"The times of {role} are off by {error:.0%} in the median: another may be faster.")
     expected = expectations(
         read.acceptance, read.costs, streams=streams, temperature=temperature, context=context
     )
@@ -176,6 +178,7 @@ def choose(
             "chosen": as_json(expected[:1])[0],
             "of": as_json(expected),
             "complete": read.complete,
+            "inaccurate": read.inaccurate,
         }
         typer.echo(json.dumps(found))
         return

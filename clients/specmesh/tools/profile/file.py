@@ -22,6 +22,8 @@ from specmesh.tools.profile.law import Sample
 from specmesh.tools.profile.rounds import ProfiledAcceptance, ProfiledCosts
 
 VERSION: Final = 5
+MOST_ERROR: Final = 0.2
+"""Median error above which a law misses by much; the aim is half of it (docs/profile.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class Profile:
     def heads_depth(self) -> int:
         """Return the maximum number of levels that the target's heads draft; 0 without heads."""
         return max(each.heads_depth for each in self.models.values())
+
+    @property
+    def inaccurate(self) -> Mapping[str, float]:
+        """Return the median errors, by role, of the laws that miss by much."""
+        errors = {role: each.median for role, each in self.accuracy.items()}
+        return {role: error for role, error in errors.items() if error and error > MOST_ERROR}
 
     def to_json(self) -> str:
         """Return the profile as text, for a file."""
