@@ -237,6 +237,11 @@ def test_a_call_goes_on_for_about_two_seconds(forward_s, expected):
     assert num_further(Capacity(target_s=forward_s), 100) == expected
 
 
+def test_times_of_next_to_nothing_let_a_call_go_on_for_as_long_as_any():
+    assert num_further(Capacity(target_s=1e-310), 100) == MOST
+    assert num_further(Capacity(target_s=0.01, behind_s=1e-310), 100) == MOST
+
+
 def test_a_call_goes_on_no_further_than_the_answer():
     assert num_further(Capacity(target_s=0.01), 4) == 3
 

@@ -22,8 +22,9 @@ def num_further(capacity: Capacity, num_tokens: int) -> int:
     ``num_tokens``. None while the speed is unknown: the first call may read a long prompt."""
     if not capacity.decoding_s:
         return 0
-    most = min(MOST, num_tokens - 1, int(LONGEST_S / capacity.decoding_s))
+    # Quotients become whole last: those of the shortest times are infinite.
+    most = min(MOST, num_tokens - 1, LONGEST_S / capacity.decoding_s)
     if capacity.behind_s:
         # At least one, which tells whether it has caught up.
-        most = min(most, max(1, int(LONGEST_BACKLOG_S / capacity.behind_s)))
-    return max(0, most)
+        most = min(most, max(1, LONGEST_BACKLOG_S / capacity.behind_s))
+    return max(0, int(most))
