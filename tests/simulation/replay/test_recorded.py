@@ -6,6 +6,7 @@ import pytest
 from tests.client.spans import call, generate, round_
 
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.simulation.replay.costs import target_law
 from specmesh.simulation.replay.recorded import Forward, NotReplayable, RecordedGuess, recorded
 from specmesh.simulation.replay.what_if import what_if
 from specmesh.traces.spans import Node
@@ -152,6 +153,29 @@ def test_what_heads_guessed_is_what_was_verified():
     assert (found.heads_level_s, found.heads_depth) == ((0.001, 0.001), 2)
     assert [each.seconds for each in found.verifications] == pytest.approx([0.04, 0.04, 0.042])
     assert found.drafter_level_s == ()
+
+
+def test_a_trace_whose_times_contradict_each_other_is_refused():
+    given = [
+        told(each, heads_ms=1e9) if each.name == "specmesh.verify" else each
+        for each in spans_of_heads()
+    ]
+    with pytest.raises(NotReplayable, match="how long a forward took"):
+        recorded(Trace.of(given))
+
+
+def test_a_verification_whose_times_contradict_each_other_is_left_out():
+    given = spans_of_heads()
+    found = recorded(Trace.of([*given[:2], told(given[2], heads_ms=1e9), *given[3:]]))
+    assert len(found.verifications) == 2
+    assert what_if(found).simulated_s > 0
+    waited = [told(each, queue_ms=1e8) if "Verify" in each.name else each for each in given]
+    assert min(each.seconds for each in recorded(Trace.of(waited)).verifications) > 0
+
+
+def test_no_forward_of_a_trace_is_so_small_that_it_takes_no_time():
+    steep = [Forward(n, ms / 1e3, first=False) for n, ms in ((1, 10), (9, 90), (9, 5))]
+    assert min(target_law(steep).at_knots) > 0
 
 
 def test_an_answer_whose_heads_drafted_nothing_is_refused():

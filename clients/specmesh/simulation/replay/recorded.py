@@ -119,11 +119,11 @@ class _Reader:
         verifications, levels_s = tuple(self._verifications(known)), tuple(self._levels())
         heads_levels_s = tuple(self._heads_levels()) if known.needs_heads else ()
         if not verifications:
-            raise NotReplayable("no verification was answered")
+            raise NotReplayable("no verification tells how long a forward took")
         if (known.needs_drafter and not levels_s) or (known.needs_heads and not heads_levels_s):
             raise NotReplayable("no draft ran to its end")
-        if speculation_s <= 0 or max(each.seconds for each in verifications) <= 0:
-            raise NotReplayable("the answer or a verification took no time")
+        if speculation_s <= 0 or self._trace.root.duration_ms <= 0:
+            raise NotReplayable("the answer took no time")
         return RecordedRequest(
             strategy=strategy,
             options=self._options(),
@@ -186,7 +186,8 @@ class _Reader:
             if known.needs_heads:
                 seconds -= call.number(names.HEADS_MS) / 1e3
             num_nodes = len(call.numbers(names.TREE_NODES)) + 1
-            yield Forward(num_nodes, seconds, first=server.node not in seen)
+            if seconds > 0:  # Otherwise the trace's times contradict each other.
+                yield Forward(num_nodes, seconds, first=server.node not in seen)
             seen.add(server.node)
 
     def _own_queue_s(self, server: Span) -> float:
@@ -201,8 +202,9 @@ class _Reader:
                 continue
             drafted = num_levels(call)
             for server in self._servers.get(call.span_id, ()):
-                if drafted and not (call.was_cancelled or call.is_error):
-                    yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / drafted
+                seconds = server.duration_ms / 1e3 - self._own_queue_s(server)
+                if drafted and seconds > 0 and not (call.was_cancelled or call.is_error):
+                    yield seconds / drafted
 
     def _heads_levels(self) -> Iterator[float]:
         """Yield the time per level of heads: the draft of a verdict is what the next verification
