@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from specmesh.cli.local.process import StartError
 from specmesh.tools.profile.__main__ import app
+from specmesh.tools.profile.measure.orchestrator import serving
 from specmesh.tools.profile.measure.replicas import connected
 from specmesh.tools.profile.run import ProfilePlan, measure
 
@@ -31,6 +32,24 @@ async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, t
     explained = CliRunner().invoke(app, ["choose", str(file), "--explain"]).stdout
     assert "--strategy" in explained.splitlines()[-1]
     assert "autoregressive" in explained
+
+
+def test_an_orchestrator_that_is_not_there_is_named_before_anything_is_measured(mesh):
+    verifier = ("--verifier", mesh.verifiers[0].address)
+    done = CliRunner().invoke(app, ["mesh", *verifier, "--orchestrator", "127.0.0.1:1"])
+    assert done.exit_code != 0
+    assert "the orchestrator is at 127.0.0.1:1" in done.stderr
+    assert "settings" not in done.stderr
+
+
+async def test_an_orchestrator_of_another_target_is_refused(mesh, client):
+    async with connected(mesh.verifiers[0].address, None) as replicas:
+        async with serving(client, mesh.orchestrator.address, replicas.verifier):
+            pass
+        replicas.verifier.info.weights_digest = "of another"
+        with pytest.raises(StartError, match="serves another target"):
+            async with serving(client, mesh.orchestrator.address, replicas.verifier):
+                pass
 
 
 async def test_a_replica_that_is_not_there_is_named(monkeypatch):

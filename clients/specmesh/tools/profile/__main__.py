@@ -32,6 +32,7 @@ from specmesh.tools.kit.options import Json, Seed, Temperatures
 from specmesh.tools.kit.progress import duration
 from specmesh.tools.profile.choose import expectations
 from specmesh.tools.profile.file import Profile, read_profile
+from specmesh.tools.profile.measure.orchestrator import serving
 from specmesh.tools.profile.measure.prompts import parted
 from specmesh.tools.profile.measure.replicas import connected, connected_in
 from specmesh.tools.profile.predict import CONTEXT
@@ -138,7 +139,10 @@ def mesh(
             else:
                 without = replace(credentials, tls_cert=None, tls_key=None)
                 called = without.client_options([orchestrator])
-                async with AsyncClient(orchestrator, **called) as client:
+                async with (
+                    AsyncClient(orchestrator, **called) as client,
+                    serving(client, orchestrator, replicas.verifier),
+                ):
                     with _telling(measuring.seconds):
                         profile = await measure(replicas, client, plan, _say)
         return _write(profile, measuring.output)
