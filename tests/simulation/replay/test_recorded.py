@@ -178,19 +178,32 @@ def test_no_forward_of_a_trace_is_so_small_that_it_takes_no_time():
     assert min(target_law(steep).at_knots) > 0
 
 
-def test_an_answer_whose_heads_drafted_nothing_is_refused():
+def test_an_answer_whose_heads_drafted_for_a_time_that_is_not_known_is_refused():
     given = [
         replace(each, attributes={k: v for k, v in each.attributes.items() if "heads_ms" not in k})
         for each in spans_of_heads()
     ]
-    with pytest.raises(NotReplayable, match="no draft"):
+    with pytest.raises(NotReplayable, match="how long a level took"):
         recorded(Trace.of(given))
 
 
-def test_an_answer_whose_drafts_were_all_cancelled_is_refused():
+def test_drafts_that_were_all_cancelled_were_half_through_a_level():
     given = [told(each, cancelled=True) if "draft" in each.name else each for each in spans()]
-    with pytest.raises(NotReplayable, match="no draft"):
-        recorded(Trace.of(given))
+    assert recorded(Trace.of(given)).drafter_level_s == pytest.approx((0.012 / 2.5, 0.012 / 2.5))
+    one = [given[0], *(told(each, cancelled=False) for each in given[1:3]), *given[3:]]
+    assert recorded(Trace.of(one)).drafter_level_s == (0.006,)
+
+
+def test_what_was_never_drafted_is_simulated_as_the_target_alone():
+    for given in (spans(), spans_of_heads()):
+        alone = [
+            replace(each, attributes={k: v for k, v in each.attributes.items() if "tree" not in k})
+            for each in given
+            if "draft" not in each.name.lower()
+        ]
+        found = recorded(Trace.of(alone))
+        assert (found.strategy, found.options) == ("autoregressive", StrategyOptions())
+        assert what_if(found).simulated_s > 0
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -14,8 +13,9 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
 from specmesh.serving import conventions as names
+from specmesh.simulation.replay.node_calls import NodeCalls
 from specmesh.traces.analysis.speculation import num_levels
-from specmesh.traces.intervals import Interval, length_ms, union
+from specmesh.traces.intervals import length_ms, union
 from specmesh.traces.spans import Node, Span, SpanKind, servers_of
 from specmesh.traces.trace import Trace
 
@@ -94,9 +94,10 @@ class _Reader:
         for span in self._spans:
             if span.kind is SpanKind.SERVER:
                 calls[span.node].append(span)
-        self._calls = {node: _ServedCalls(served) for node, served in calls.items()}
+        self._calls = {node: NodeCalls(served) for node, served in calls.items()}
 
-    def result(self) -> RecordedRequest:
+    def _known(self) -> type[Strategy]:
+        """Return the strategy of the answer, of which the trace must tell enough."""
         strategy = self._answer.text(names.STRATEGY)
         known = STRATEGIES.get(strategy)
         if known is None or not known.lossless:
@@ -110,23 +111,30 @@ class _Reader:
             raise NotReplayable(
                 f"strategy {strategy!r} merges drafts: traces lack the tokens that heads guessed"
             )
+        return known
+
+    def result(self) -> RecordedRequest:
+        """Read the request. What was never drafted is simulated as the target alone."""
+        known = self._known()
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:
             raise NotReplayable("no tokens are recorded")
         committed = [node for span in rounds for node in span.numbers(names.COMMITTED_NODES)]
         began_ns = min(span.start_ns for span in self._spans if span.name == names.ROUND_SPAN)
         speculation_s = (max(span.end_ns for span in rounds) - began_ns) / 1e9
-        verifications, levels_s = tuple(self._verifications(known)), tuple(self._levels())
+        verifications, levels_s = tuple(self._verifications(known)), self._levels()
         heads_levels_s = tuple(self._heads_levels()) if known.needs_heads else ()
         if not verifications:
             raise NotReplayable("no verification tells how long a forward took")
-        if (known.needs_drafter and not levels_s) or (known.needs_heads and not heads_levels_s):
-            raise NotReplayable("no draft ran to its end")
+        has_drafts = any(map(num_levels, self._trees(known)))
+        lacks = known.needs_heads and not heads_levels_s
+        if has_drafts and (lacks or (known.needs_drafter and not levels_s)):
+            raise NotReplayable("no draft tells how long a level took")
         if speculation_s <= 0 or self._trace.root.duration_ms <= 0:
             raise NotReplayable("the answer took no time")
         return RecordedRequest(
-            strategy=strategy,
-            options=self._options(),
+            strategy=self._answer.text(names.STRATEGY) if has_drafts else "autoregressive",
+            options=self._options() if has_drafts else StrategyOptions(),
             num_tokens=len(committed),
             guesses=self._guesses(committed, known),
             verifications=verifications,
@@ -196,15 +204,24 @@ class _Reader:
         others = self._calls[server.node].within(waited, but=server)
         return length_ms(union(others)) / 1e3
 
-    def _levels(self) -> Iterator[float]:
+    def _levels(self) -> tuple[float, ...]:
+        """Return the time of a level of each draft that ran to its end; if none did, of each that
+        was cancelled, which is half through the next level on average."""
+        ended: list[float] = []
+        cancelled: list[float] = []
         for call in self._spans:
             if call.name != names.DRAFT_SPAN:
                 continue
             drafted = num_levels(call)
             for server in self._servers.get(call.span_id, ()):
                 seconds = server.duration_ms / 1e3 - self._own_queue_s(server)
-                if drafted and seconds > 0 and not (call.was_cancelled or call.is_error):
-                    yield seconds / drafted
+                if not drafted or seconds <= 0:
+                    continue
+                if call.was_cancelled:
+                    cancelled.append(seconds / (drafted + 0.5))
+                elif not call.is_error:
+                    ended.append(seconds / drafted)
+        return tuple(ended or cancelled)
 
     def _heads_levels(self) -> Iterator[float]:
         """Yield the time per level of heads: the draft of a verdict is what the next verification
@@ -226,22 +243,3 @@ class _Reader:
     def _num_verifiers(self) -> int:
         known = int(self._answer.number(names.NUM_VERIFIERS))
         return known or len({server.node for _, server in self._answered(names.VERIFY_SPAN)})
-
-
-class _ServedCalls:
-    """The calls that a node served, sorted by start."""
-
-    def __init__(self, served: Sequence[Span]) -> None:
-        self._served = served
-        self._starts = [span.start_ns for span in served]
-        self._last_ends = list(accumulate((span.end_ns for span in served), max))
-
-    def within(self, stretch: Interval, but: Span) -> Iterator[Interval]:
-        """Yield the parts of all calls except ``but`` that lie in ``stretch``."""
-        since_ns, until_ns = stretch
-        for index in range(bisect_left(self._starts, until_ns) - 1, -1, -1):
-            if self._last_ends[index] <= since_ns:
-                return  # All earlier ones had ended.
-            span = self._served[index]
-            if span is not but and span.end_ns > since_ns:
-                yield max(span.start_ns, since_ns), min(span.end_ns, until_ns)
