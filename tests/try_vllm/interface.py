@@ -43,10 +43,7 @@ MEMBERS = {
         "_update_request_with_output",
         "_handle_stopped_request",
     ),
-    "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager": (
-        "allocate_new_blocks",
-        "records_new_block_ids",
-    ),
+    "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager": ("allocate_new_blocks",),
     "vllm.v1.core.kv_cache_manager.KVCacheManager": ("create_kv_cache_blocks", "get_blocks"),
     "vllm.v1.core.block_pool.BlockPool": (
         "get_new_blocks",
