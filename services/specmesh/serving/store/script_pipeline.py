@@ -17,11 +17,8 @@ from redis.exceptions import NoScriptError
 from specmesh.serving.store.stored_session import StoreUnavailable
 
 MOST_BYTES = 1 << 20
-"""The most that calls which share a round trip send: what a link of 1 MB/s carries within a timeout
-of one second. A call that is larger has a round trip of its own."""
-MOST_CALLS = 64
-"""The most calls that share a round trip. Replies count by this alone, since nobody knows their
-size: so many sessions of 120,000 tokens are 30 MB."""
+"""The most that calls which share a round trip send and are expected to be sent: what a link of
+1 MB/s carries within a timeout of one second. A call that is larger has a round trip of its own."""
 
 Answer = Callable[[Collection[str], Awaitable[Any], float], Awaitable[Any]]
 """Sends what it is given to await, and returns the reply within a timeout; for some purposes, the
@@ -33,8 +30,8 @@ class ScriptPipeline:
     the next few, as far as they fit into one.
 
     A round trip's timeout begins when it is sent, so that a slow server can still answer calls that
-    came while another one was under way. If it fails, so do the calls that waited already when it
-    was sent. Apart from the round trips that are answered, a call thus waits for two timeouts at
+    came while another one was under way. If none comes, so fail the calls that waited already when
+    it was sent. Apart from the round trips that are answered, a call thus waits for two timeouts at
     most, or for five if its server is found to lack the script.
     """
 
@@ -49,18 +46,25 @@ class ScriptPipeline:
         """Runs while a server without the script gets it, for all calls that have found it so."""
 
     async def run(
-        self, purpose: str, keys: Sequence[bytes], args: Sequence[str | bytes | int]
+        self,
+        purpose: str,
+        keys: Sequence[bytes],
+        args: Sequence[str | bytes | int],
+        *,
+        reply_bytes: int = 0,
     ) -> Any:
-        """Return the reply to a call, which is an exception if the server refused it. Raises
-        StoreUnavailable. A call that finds a server without the script takes two more round trips.
+        """Return the reply to a call, which is expected to have about ``reply_bytes``, and is an
+        exception if the server refused the call. Raises StoreUnavailable. A call that finds a
+        server without the script takes two more round trips.
         """
         command = ("EVALSHA", self._sha, len(keys), *keys, *args)
-        reply = await self._sent(purpose, command)
+        num_bytes = reply_bytes + _num_bytes(command)
+        reply = await self._sent(purpose, command, num_bytes)
         if isinstance(reply, NoScriptError):  # the server is new here, or was restarted
             if self._loading is None:
                 self._loading = asyncio.create_task(self._load(purpose))
             await asyncio.shield(self._loading)
-            reply = await self._sent(purpose, command)
+            reply = await self._sent(purpose, command, num_bytes)
         if isinstance(reply, StoreUnavailable):
             raise reply
         return reply
@@ -78,10 +82,12 @@ class ScriptPipeline:
         finally:
             self._loading = None
 
-    def _sent(self, purpose: str, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
-        if not (self._waiting and self._waiting[-1].has_room_for(command)):
+    def _sent(
+        self, purpose: str, command: tuple[str | bytes | int, ...], num_bytes: int
+    ) -> asyncio.Future[Any]:
+        if not (self._waiting and self._waiting[-1].num_bytes + num_bytes <= MOST_BYTES):
             self._waiting.append(_RoundTrip(self._client))
-        reply = self._waiting[-1].add(purpose, command)
+        reply = self._waiting[-1].add(purpose, command, num_bytes)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all())
         return reply
@@ -102,7 +108,8 @@ class ScriptPipeline:
         except StoreUnavailable as error:
             trip.failed(str(error))
             # A server that hangs must not cost the last of many one timeout after the other.
-            while self._waiting and self._waiting[0].began <= sent_at:
+            hangs = isinstance(error.__cause__, TimeoutError)
+            while hangs and self._waiting and self._waiting[0].began <= sent_at:
                 self._waiting.popleft().failed(str(error))
         finally:
             trip.failed("the store was closed")
@@ -117,17 +124,15 @@ class _RoundTrip:
         self.began = self._loop.time()
         self._pipeline = client.pipeline(transaction=False)
         self._replies: list[asyncio.Future[Any]] = []
-        self._num_bytes = 0
+        self.num_bytes = 0
+        """About what the commands and their replies take."""
 
-    def has_room_for(self, command: tuple[str | bytes | int, ...]) -> bool:
-        """Return whether a command may share this round trip."""
-        num_bytes = self._num_bytes + _num_bytes(command)
-        return len(self._replies) < MOST_CALLS and num_bytes <= MOST_BYTES
-
-    def add(self, purpose: str, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
+    def add(
+        self, purpose: str, command: tuple[str | bytes | int, ...], num_bytes: int
+    ) -> asyncio.Future[Any]:
         """Add a command; return the future of its reply."""
         self.purposes.add(purpose)
-        self._num_bytes += _num_bytes(command)
+        self.num_bytes += num_bytes
         self._pipeline.execute_command(*command)
         reply = self._loop.create_future()
         self._replies.append(reply)

@@ -56,6 +56,9 @@ from specmesh.serving.store.stored_session import (
 log = logging.getLogger(__name__)
 
 _damaged = DAMAGED.instrument()
+_REPLY_BYTES = {"read": 1 << 17, "take": 1 << 17}
+"""The size of a reply that holds a session's tokens: that of 32,000. What is longer takes longer,
+but so few share a round trip that it still arrives within a timeout."""
 _SCRIPT = files("specmesh.serving.store").joinpath("lua", "sessions.lua")
 
 
@@ -246,7 +249,8 @@ class SessionStore(RedisStore):
         now = asyncio.get_running_loop().time
         began = now()
         reply = await self._calls.run(
-            transition, _keys(self._prefix, session_id), (transition, ttl_s, *args)
+            *(transition, _keys(self._prefix, session_id), (transition, ttl_s, *args)),
+            reply_bytes=_REPLY_BYTES.get(transition, 0),
         )
         match reply:
             case [b"ok", *values]:
