@@ -273,7 +273,7 @@ SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.08)
 
 
 def decodes_on(task: int) -> Verify:
-    return Verify(task, (), EMPTY, num_further=20)
+    return Verify(task, (), EMPTY, num_further=20, may_wait=True)
 
 
 @pytest.mark.parametrize("drafter_s", [0.08, 0.12])
@@ -312,7 +312,7 @@ def test_a_drafter_that_has_become_quick_ends_the_decoding_on():
 
 def test_the_target_decodes_on_to_the_end_of_the_answer():
     strategy = BranchPrediction(Goal(3))
-    assert strategy.start(SLOW_DRAFTER) == [Verify(1, (), EMPTY, num_further=2)]
+    assert strategy.start(SLOW_DRAFTER) == [Verify(1, (), EMPTY, num_further=2, may_wait=True)]
     for _ in range(2):
         assert strategy.handle(verified(1, says=7, more=True)) == [Commit((7,), 0)]
     assert strategy.handle(verified(1, says=7))[-1] == Finish(StopReason.LENGTH)

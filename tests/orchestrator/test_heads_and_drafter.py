@@ -230,7 +230,7 @@ NO_HEADS = Capacity(target_s=0.1, drafter_s=0.08)
 def test_without_heads_a_chain_that_comes_too_late_leaves_the_target_to_decode_on():
     strategy = HeadsAndDrafter(Goal(1_000))
     (begun,) = strategy.start(NO_HEADS)
-    assert begun == Verify(1, (), EMPTY, num_further=20)
+    assert begun == Verify(1, (), EMPTY, num_further=20, may_wait=True)
     while (commands := strategy.handle(verified(1, says=7, more=True))) == [Commit((7,), 0)]:
         pass
     # Now and then a draft tells whether that has changed.

@@ -45,4 +45,4 @@ class Autoregressive(Strategy):
     def _verify(self) -> Verify:
         self._task += 1
         further = num_further(self._capacity, self._progress.remaining)
-        return Verify(self._task, (), EMPTY, num_further=further, may_wait=True)
+        return Verify(self._task, (), EMPTY, num_further=further, may_wait=further > 0)

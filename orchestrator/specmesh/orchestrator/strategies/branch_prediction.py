@@ -151,7 +151,7 @@ class BranchPrediction(Strategy):
             *(self._check, (), self._tree, chain.drawn_from),
             drafting_on=not further,
             num_further=further,
-            may_wait=True,
+            may_wait=further > 0,
             num_second_choices=len(self._tree) - len(chain.tokens),
         )
         return [verify, *drafts]

@@ -139,7 +139,7 @@ class Heads(Strategy):
             *(self._check, (), whole.tree, whole.distributions),
             next_draft=asked,
             num_further=further,
-            may_wait=True,
+            may_wait=further > 0,
         )
 
     def _new_task(self) -> TaskId:

@@ -92,7 +92,9 @@ class HeadsAndDrafter(Heads):
         drafts = self._likelier_first(drafted.drawn, chain)
         verify = self._verify(drafted, merge(drafts, num_nodes), asked)
         if depth or self._ahead.task is not None or self._ahead.path:
-            verify = replace(verify, num_further=0)  # the drafter's tokens are to be verified
+            verify = replace(
+                verify, num_further=0, may_wait=False
+            )  # the drafter's tokens are to be verified
         return [*commands, verify, *([self._draft_on(depth)] if depth else [])]
 
     def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:

@@ -93,7 +93,7 @@ class DraftThenVerify(Strategy):
         return Verify(
             *(self._task, (), drafted.tree, drafted.distributions),
             num_further=num_further,
-            may_wait=True,
+            may_wait=num_further > 0,
         )
 
     def _conclude(self, verified: Verified) -> list[Command]:
