@@ -64,7 +64,7 @@ async def test_they_are_those_that_come_one_by_one(model, serve):
 async def test_the_first_waits_for_nobody_and_others_no_longer_than_they_may(
     model, serve, monkeypatch
 ):
-    """By a clock on which a token takes 20 ms: 10 for each of two looks."""
+    """The clock advances by 10 ms at each look, and a token takes two looks."""
     looks = count()
     clock = SimpleNamespace(perf_counter=lambda: next(looks) / 100, monotonic=lambda: 0.0)
     monkeypatch.setattr(verification, "time", clock)

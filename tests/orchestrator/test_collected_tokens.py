@@ -14,9 +14,9 @@ from tests.orchestrator.peers import Verifier, hang, passing, raising
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.answers import answer as answers
-from specmesh.orchestrator.answers.chunk_intervals import CHUNK_INTERVAL
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
+from specmesh.orchestrator.requests.chunk_intervals import CHUNK_INTERVAL
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -279,7 +279,7 @@ async def test_the_first_token_waits_for_nobody_however_long_it_takes(connect, s
 
 
 def test_verifications_that_may_race_do_not_collect():
-    """Which of two verdicts counts must not depend on the tokens in them."""
+    """The tokens in two verdicts must not decide which of them counts."""
     (verify,) = [
         each
         for each in STRATEGIES["dsi"](Goal(max_tokens=100)).start(

@@ -12,7 +12,6 @@ from specmesh.decoding.errors import within
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers.beginning import HEARTBEATS, Begun, events_of
-from specmesh.orchestrator.answers.chunk_intervals import WHOLE_INTERVAL_S, read_chunk_interval
 from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.scores import admitted, read_scoring
@@ -25,6 +24,7 @@ from specmesh.orchestrator.answers.stored_answers import described
 from specmesh.orchestrator.answers.whole_answer import whole_answer
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.requests.chunk_intervals import WHOLE_INTERVAL_S, read_chunk_interval
 from specmesh.orchestrator.requests.entries import check_entries
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.orchestrator.requests.plan import Defaults

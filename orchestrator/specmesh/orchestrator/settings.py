@@ -11,7 +11,6 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS
 from specmesh.orchestrator.admission.limits import Quota
 from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
-from specmesh.orchestrator.answers.chunk_intervals import LONGEST_INTERVAL_MS
 from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
 from specmesh.orchestrator.parsing.registry import (
     DETECTED,
@@ -21,6 +20,7 @@ from specmesh.orchestrator.parsing.registry import (
 )
 from specmesh.orchestrator.replicas.discovery.entries import Entries, read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS
+from specmesh.orchestrator.requests.chunk_intervals import LONGEST_INTERVAL_MS
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings, WorkersSettings

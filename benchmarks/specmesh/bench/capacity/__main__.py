@@ -18,7 +18,7 @@ from specmesh.bench.capacity.report import OFF, as_json, tables
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import available
 from specmesh.cli.runner import run
-from specmesh.orchestrator.answers.chunk_intervals import LONGEST_INTERVAL_MS
+from specmesh.orchestrator.requests.chunk_intervals import LONGEST_INTERVAL_MS
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE

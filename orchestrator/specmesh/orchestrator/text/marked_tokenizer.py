@@ -25,7 +25,7 @@ class MarkedTokenizer:
 
     @property
     def is_made(self) -> bool:
-        """Whether ``made`` costs nothing any more."""
+        """True if ``made`` costs nothing any more."""
         return "made" in vars(self)
 
     @cached_property
