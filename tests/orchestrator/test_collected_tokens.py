@@ -10,6 +10,7 @@ import pytest
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
 from tests.orchestrator.model import features_but
 from tests.orchestrator.peers import Verifier, hang, passing, raising
+from tests.orchestrator.test_further_tokens import decoding
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
@@ -33,14 +34,6 @@ AWAY = UnavailableStatus("DRAINING", "going")
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.9, "seed": 4}
 REJECTION = {**COUPLED, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
-
-
-def decoding(**changes: object) -> Verifier:
-    """A replica that decodes on, and says how fast it is."""
-    verifier = Verifier(**changes)
-    verifier.decodes_on = True
-    verifier.cost.forward_ms = 2.0
-    return verifier
 
 
 def asked(sampling: dict[str, object], **fields: object) -> pb.GenerateRequest:

@@ -51,7 +51,7 @@ def log_on(store: Any) -> SessionLog:
 
 
 def put_times(num_losses: int) -> list[float]:
-    """When a session is put that so many times is lost before it is finished."""
+    """The times at which a session is put that is lost so often before it is finished."""
     store = LosingStore(num_losses)
 
     async def finish() -> None:
