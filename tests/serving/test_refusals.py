@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, cast
@@ -183,6 +185,31 @@ async def test_a_message_that_is_written_in_an_unusual_way_is_none_the_worse(con
     channel = await connect()
     verify = channel.unary_unary(VERIFY)
     await verify(b"\x20\x00" + nested(1, b"\x18\x01", b"\x18\x02") + nested(1, TOKENS))
+
+
+async def test_a_refusal_leaves_nothing_to_the_garbage_collector(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    channel, gone, status_of = await connect(), asyncio.Semaphore(0), ReportingErrors._status_of
+
+    def watched(self: ReportingErrors, error: Exception) -> grpc.Status:
+        weakref.finalize(error, gone.release)
+        return status_of(self, error)
+
+    monkeypatch.setattr(ReportingErrors, "_status_of", watched)
+    gc.collect()
+    gc.disable()  # many refusals would have it stop all calls again and again
+    try:
+        for call in (
+            channel.unary_unary(VERIFY)(UNKNOWN),
+            channel.unary_stream(DRAFT)(UNKNOWN).read(),
+            channel.unary_unary("/test.Unknown/Method")(b""),
+        ):
+            await reason(call)
+            async with asyncio.timeout(5):
+                await gone.acquire()
+    finally:
+        gc.enable()
 
 
 async def test_a_message_beyond_the_limit_says_so(connect: Connect):

@@ -192,8 +192,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             # With no word of what began, it is as good as new.
             resumed = bool(request.received.token_ids or request.received.prompt_digest)
 
+            # Not in the task that begins the answer, which takes turns of a loop that has too many.
+            self._entrance.check(metrics.deadline, resumed=resumed)
+
             async def begin(stack: AsyncExitStack) -> Begun:
-                self._entrance.check(metrics.deadline, resumed=resumed)
                 answer = await self._answers.new(request, metrics)
                 slot = await stack.enter_async_context(
                     self._entrance.slot(metrics.deadline, resumed=resumed)

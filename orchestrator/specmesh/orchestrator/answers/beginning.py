@@ -52,9 +52,13 @@ async def events_of(
                 if has_heartbeats and not beginning.done():
                     yield events.heartbeat()
         finally:
-            beginning.cancel()
-            await asyncio.gather(beginning, return_exceptions=True)
-        answer, slot = beginning.result()
+            if not beginning.done():
+                beginning.cancel()
+                await asyncio.gather(beginning, return_exceptions=True)
+        try:
+            answer, slot = beginning.result()
+        finally:
+            del beginning  # an error of it refers to this frame, which would form a cycle
         async with aclosing(answer.events(mesh, slot, chunk_interval_s)) as told:
             async for event in told:
                 yield event

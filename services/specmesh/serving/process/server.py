@@ -137,7 +137,6 @@ class Server:
         self._entry = GuardedPort(settings)
         guard = self._entry.guard
         self._server = grpc.aio.server(
-            handlers=[self._handlers],
             interceptors=[
                 CallInterceptor(
                     *(layers, self._gate.admit, intake, settings.stall_seconds),
@@ -162,6 +161,8 @@ class Server:
         self.health.add_to(self._server)
         names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
+        # Behind those, since it refuses every method until handlers are registered.
+        self._server.add_generic_rpc_handlers((self._handlers,))
 
     @property
     def num_running(self) -> int:

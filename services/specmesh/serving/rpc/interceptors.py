@@ -29,7 +29,12 @@ import grpc.aio
 from specmesh.serving.errors import ServiceError, UnimplementedStatus
 from specmesh.serving.rpc.intake import Arrival, HeldMessage, Intake, check_metadata
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
-from specmesh.serving.rpc.reported_errors import EarlyRefusal, Refusal, ReportingErrors
+from specmesh.serving.rpc.reported_errors import (
+    EarlyRefusal,
+    Refusal,
+    ReportingErrors,
+    forget_frames,
+)
 from specmesh.serving.rpc.stalls import Stalls
 
 log = logging.getLogger(__name__)
@@ -150,8 +155,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         and reads nothing."""
 
         async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
-            async with self._around(ObservedRequest(method, context)):
-                raise refusal()
+            try:
+                async with self._around(ObservedRequest(method, context)):
+                    raise refusal()
+            except grpc.aio.AbortError as error:
+                forget_frames(error)
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -161,21 +169,28 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def unary(arrival: Arrival, context: Context) -> object:
             observed = ObservedRequest(method, context)
-            async with self._around(observed), self._guarded(observed):
-                request = self._intake.hold(arrival)
-                try:
-                    return await behaviour(request, context)
-                finally:
-                    self._intake.release(arrival)
+            try:
+                async with self._around(observed), self._guarded(observed):
+                    request = self._intake.hold(arrival)
+                    try:
+                        return await behaviour(request, context)
+                    finally:
+                        self._intake.release(arrival)
+            except grpc.aio.AbortError as error:
+                forget_frames(error)
+                return None
 
         async def streaming(arrival: Arrival, context: Context) -> None:
             observed = ObservedRequest(method, context)
-            async with self._around(observed), self._guarded(observed):
-                request = self._intake.hold(arrival)
-                try:
-                    await self._write_all(behaviour, request, context, has_begun=False)
-                finally:
-                    self._intake.release(arrival)
+            try:
+                async with self._around(observed), self._guarded(observed):
+                    request = self._intake.hold(arrival)
+                    try:
+                        await self._write_all(behaviour, request, context, has_begun=False)
+                    finally:
+                        self._intake.release(arrival)
+            except grpc.aio.AbortError as error:
+                forget_frames(error)
 
         async def exchanging(requests: AsyncIterator[Arrival], context: Context) -> None:
             # gRPC leaks 100 bytes for a client that cancels before it has received initial metadata

@@ -41,11 +41,18 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
 
     def __init__(self, error: ServiceError) -> None:
         self._error = error
-        self.stream_stream: Any = self._refuse
+
+    @property
+    def stream_stream(self) -> Any:  # type: ignore[override]
+        """What gRPC calls."""
+        return self._refuse
 
     async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
-        async with ReportingErrors(ObservedRequest("", context)):
-            raise self._error
+        try:
+            async with ReportingErrors(ObservedRequest("", context)):
+                raise self._error
+        except grpc.aio.AbortError as error:
+            forget_frames(error)
 
 
 class EarlyRefusal(Refusal):
@@ -90,6 +97,16 @@ class ReportingErrors(AbstractAsyncContextManager[None]):
         told = {"method": self._request.method, "request_id": request_id}
         log.error("call failed", exc_info=error, extra=told)
         return internal_status(request_id)
+
+
+def forget_frames(error: grpc.aio.AbortError) -> None:
+    """Let go of the frames that the error which ends a call has passed, and its cause. gRPC keeps
+    the error with the call and raises it again, so the handler may return; the frames refer to the
+    call, and each refused one would be left to the garbage collector, whose search stops all."""
+    cause = error.__context__
+    error.__traceback__ = error.__context__ = None
+    if cause is not None:
+        cause.__traceback__ = None
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
