@@ -205,6 +205,33 @@ async def test_what_takes_longer_than_the_drain_is_broken_off(open_gateway, orch
         await asyncio.wait_for(reader.readuntil(b'"text":"100 101 "'), SOON)
         await asyncio.wait_for(gateway.server.drain(), SOON)
         await asyncio.wait_for(orchestrator.cancelled.wait(), SOON)
+        rest = (await reader.read()).decode()
+    # The last event is an error, and the body ends as it should.
+    error = {"message": "the gateway is shutting down", "type": "server_error", "param": None}
+    told = json.loads(rest.rpartition("data: ")[2].partition("\n")[0])
+    assert told == {"error": {**error, "code": "unavailable"}}
+    assert rest.endswith("\r\n0\r\n\r\n")
+
+
+async def test_what_is_asked_for_whole_and_broken_off_may_be_asked_for_elsewhere(
+    open_gateway, orchestrator
+):
+    begun = asyncio.Event()
+
+    async def noted(context):
+        begun.set()
+        async for event in never_ends(context):
+            yield event
+
+    orchestrator.generate_scripts = [noted]
+    gateway = await open_gateway(orchestrator.address, drain_seconds=0)
+    asking = asyncio.create_task(gateway.post("/v1/completions", ASKED))
+    async with asyncio.timeout(SOON):
+        await begun.wait()
+        await gateway.server.drain()
+        response = await asking
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
+    assert (response.headers["x-should-retry"], response.headers["retry-after"]) == ("true", "1")
 
 
 async def test_whether_the_connection_of_a_stream_stays_open_is_told_once(gateway, orchestrator):

@@ -212,6 +212,18 @@ def overloaded(message: str) -> ApiError:
     )
 
 
+def shutting_down() -> ApiError:
+    """Return the 503 of a gateway that ends before its answer does."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the gateway is shutting down",
+        type=_type(HTTPStatus.SERVICE_UNAVAILABLE),
+        code="unavailable",
+        retry=True,
+        retry_after_s=UNAVAILABLE_RETRY_S,
+    )
+
+
 def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[str | None, str]:
     """Return the parameter at fault and a message, both under the caller's name for the field."""
     if isinstance(error, InvalidRequest) and error.field_violations:

@@ -1,4 +1,4 @@
-"""Cancellation of work for a client that disconnects."""
+"""Cancellation of work for a client that disconnects, or because the gateway ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+
+from specmesh.gateway.errors import shutting_down
 
 T = TypeVar("T")
 
@@ -17,16 +19,18 @@ class ClientGone(Exception):
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of ``work``; if the client disconnects first, cancel it and raise
-    ``ClientGone``.
+    ``ClientGone``, and ``ApiError`` 503 if the gateway breaks it off.
 
     The body must have been read.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_gone(request))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {task, gone, request.state.broken_off}, return_when=asyncio.FIRST_COMPLETED
+        )
         if not task.done():
-            raise ClientGone
+            raise ClientGone if gone.done() else shutting_down()
         return task.result()
     finally:
         task.cancel()

@@ -26,6 +26,8 @@ from specmesh.serving.startup import CannotStart, cannot_listen
 KEEP_ALIVE_SECONDS = 75
 """The time that an idle connection is kept: longer than load balancers keep theirs, so that none
 sends a request into a connection that is being closed."""
+BREAK_OFF_SECONDS = 1
+"""The time in which clients receive the error that ends what is broken off."""
 LOOK_SECONDS = 1.0
 """The interval at which a gateway with a probe port checks its orchestrators."""
 
@@ -93,11 +95,14 @@ class HttpServer:
 
     async def drain(self) -> None:
         """Close the port and idle connections, give running requests ``drain_seconds`` to end, and
-        then cancel them."""
+        then break them off with an error."""
         if self._server is not None and self._ticking is not None:
             self._ticking.cancel()  # uvicorn's should_exit is noticed up to 0.1 s later
             await asyncio.gather(self._ticking, return_exceptions=True)
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._settings.drain_seconds, self._app.break_off)
             await self._server.shutdown()
+            timer.cancel()
 
     async def stop(self) -> None:
         """Cancel the requests that still run, and close the connections to the mesh."""
@@ -159,7 +164,7 @@ class HttpServer:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=math.ceil(self._settings.drain_seconds),
+            timeout_graceful_shutdown=math.ceil(self._settings.drain_seconds) + BREAK_OFF_SECONDS,
             ssl_context_factory=self._tls(),
         )
 

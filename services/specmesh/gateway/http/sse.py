@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from specmesh.client import GenerationResult, SpecmeshError
-from specmesh.gateway.errors import ApiError, from_mesh, internal
+from specmesh.gateway.errors import ApiError, from_mesh, internal, shutting_down
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
 from specmesh.gateway.json_text import pieces, write_json
@@ -29,10 +30,14 @@ empty event."""
 
 
 class Reader:
-    """Reads one event ahead, so that an early failure can still get an HTTP status of its own."""
+    """Reads one event ahead, so that an early failure can still get an HTTP status of its own.
+    ``broken_off`` is done once the gateway ends."""
 
-    def __init__(self, answers: AnswerStreams, ping_s: float) -> None:
+    def __init__(
+        self, answers: AnswerStreams, ping_s: float, broken_off: asyncio.Future[None]
+    ) -> None:
         self._ping_s = ping_s
+        self._broken_off = broken_off
         self._events = answers.events()
         self._next = asyncio.ensure_future(anext(self._events))
 
@@ -44,9 +49,13 @@ class Reader:
             self._next.result()
 
     async def __aiter__(self) -> AsyncIterator[Event | None]:
-        """Yield each event, and None whenever none has come for ``ping_s``."""
+        """Yield each event, and None whenever none has come for ``ping_s``. Raises ``ApiError`` 503
+        once the gateway ends."""
         while True:
-            await asyncio.wait({self._next}, timeout=self._ping_s)
+            either: set[asyncio.Future[Any]] = {self._next, self._broken_off}
+            await asyncio.wait(either, timeout=self._ping_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._broken_off.done():
+                raise shutting_down()
             if not self._next.done():
                 yield None
                 continue
@@ -90,7 +99,7 @@ async def stream(
 
     Raises the errors of ``Reader.begun``, and ``ClientGone``.
     """
-    reader = Reader(answers, ping_s)
+    reader = Reader(answers, ping_s, request.state.broken_off)
     try:
         await unless_gone(request, reader.begun())
     except BaseException:
