@@ -364,6 +364,7 @@ def test_a_body_that_is_no_json_object_is_refused(body, said):
         (b'{"model": "a", "n": 1, "n": 2}', "n"),
         (b'{"model": "a", "specmesh": {"top_k": 1, "top_k": 2}}', "specmesh.top_k"),
         (b'{"model": "a", "temperature": NaN}', "temperature"),
+        (b'{"tools": [{"parameters": {"minimum": -1e400}}]}', "tools[0].parameters.minimum"),
         (
             b'{"model": "a", "specmesh": {"filter": {"threshold": -Infinity}}}',
             "specmesh.filter.threshold",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -98,6 +99,7 @@ _NOT_JSON = {
     name: _Fault(f"is {name}, which JSON does not have")
     for name in ("NaN", "Infinity", "-Infinity")
 }
+_TOO_LARGE = _Fault("is a number beyond the range of doubles")
 _TWICE = _Fault("is given twice")
 
 _SUSPECT = (_Fault, str, list, dict)
@@ -110,14 +112,15 @@ def parse_object(body: bytes) -> dict[str, object]:
     """Parse the JSON object in ``body``.
 
     This is stricter than Python's own parser: it refuses NaN and infinity, which JSON doesn't have,
-    halves of surrogate pairs, and duplicate keys, of which all values but one would be dropped
-    silently. Raises ``ApiError``, which names the field.
+    numbers that would become infinity, halves of surrogate pairs, and duplicate keys, of which all
+    values but one would be dropped silently. Raises ``ApiError``, which names the field.
     """
     check_structure(body)
     faults: set[_Fault] = set()
     try:
         value = json.loads(
             body.decode(),
+            parse_float=partial(_number, faults),
             parse_constant=partial(_constant, faults),
             object_pairs_hook=partial(_unique, faults),
         )
@@ -137,6 +140,14 @@ def parse_object(body: bytes) -> dict[str, object]:
 def _constant(faults: set[_Fault], name: str) -> _Fault:
     faults.add(_NOT_JSON[name])
     return _NOT_JSON[name]
+
+
+def _number(faults: set[_Fault], digits: str) -> float | _Fault:
+    value = float(digits)
+    if math.isfinite(value):
+        return value
+    faults.add(_TOO_LARGE)
+    return _TOO_LARGE
 
 
 def _unique(faults: set[_Fault], pairs: list[tuple[str, object]]) -> dict[str, object]:
