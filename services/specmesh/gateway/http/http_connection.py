@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.connections import READ_BYTES, Connections, error_response
+from specmesh.gateway.http.old_clients import SparesOldClients
 from specmesh.gateway.http.upgrade import IgnoresUpgrade
 from specmesh.gateway.peers import TellsPeer
 from specmesh.serving import metrics
@@ -41,7 +42,7 @@ MIN_PIECE_BYTES = 32
 a chunk costs as much as a thousand bytes do."""
 
 
-class HttpConnection(TellsPeer, IgnoresUpgrade, asyncio.BufferedProtocol):
+class HttpConnection(TellsPeer, IgnoresUpgrade, SparesOldClients, asyncio.BufferedProtocol):
     """One connection. A timer limits every state that waits for the peer."""
 
     def __init__(self, config: Config, state: ServerState, shared: Connections) -> None:
