@@ -257,6 +257,7 @@ async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gat
         ("prompt", "prompt"),
         ("text", "prompt"),
         ("tokens.ids[7]", "prompt[7]"),
+        ("tokens.token_ids[7]", "prompt[7]"),
         ("chat.messages[1].role", "messages[1].role"),
         ("chat.continue_final_message", "continue_final_message"),
         ("chat.template_arguments.bos_token", "chat_template_kwargs.bos_token"),

@@ -14,7 +14,7 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"stopping\.include_stop_string", "include_stop_str_in_output"),
     (r"sampling\.grammar(?:\.\w+)*", "response_format"),
     (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
-    (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
+    (r"(?:prompt|text|tokens\.ids|tokens\.token_ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
     (r"chat\.template_arguments", "chat_template_kwargs"),
     (r"chat\.tools", "tools"),
