@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2
 import pytest
+from tests.gateway.wire import SOON, answer, connected, request
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/health"])
@@ -22,3 +25,12 @@ async def test_a_gateway_that_leaves_answers_once_more_on_each_connection(gatewa
         assert after.json() == before.json()
         assert after.headers["connection"] == "close"
     await client.aclose()
+
+
+async def test_a_body_that_still_arrives_at_the_end_of_the_drain_gets_an_error(gateway):
+    async with connected(gateway) as (reader, writer):
+        writer.write(request(b"{}", b"expect: 100-continue")[:-1])
+        await asyncio.wait_for(reader.readuntil(b" 100 Continue\r\n\r\n"), SOON)
+        await asyncio.wait_for(gateway.server.drain(), SOON)
+        came = await answer(reader)
+    assert (came.status, came.code) == (503, "unavailable")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 
-from specmesh.gateway.errors import ApiError
+from specmesh.gateway.errors import ApiError, shutting_down
 from specmesh.gateway.http.body import parse_object, read_body
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.identity import Caller, Door
@@ -66,12 +66,7 @@ class Reception:
         Raises what ``admit``, ``read_body``, ``parse_object`` and ``read`` raise.
         """
         caller = await self.admit(request)
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await read_body(request, self._max_request_bytes, request.state.held)
-        except TimeoutError:
-            message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
-            raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
+        body = await self._body(request)
         if len(body) <= INLINE_BYTES:
             asked, weight = _read(body, read, forgotten)
         else:
@@ -80,6 +75,27 @@ class Reception:
             asked, weight = await unless_gone(request, _result(reading))
         request.state.held.settle(weight)
         return caller, asked
+
+    async def _body(self, request: HttpRequest) -> bytes:
+        """Return the body. Raises what ``read_body`` raises, and ``ApiError`` 408 if it is late, or
+        503 if the gateway ends before it has arrived."""
+        broken_off: asyncio.Future[None] = request.state.broken_off
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as limit:
+
+                def end(_: object) -> None:
+                    limit.reschedule(0)
+
+                broken_off.add_done_callback(end)
+                try:
+                    return await read_body(request, self._max_request_bytes, request.state.held)
+                finally:
+                    broken_off.remove_done_callback(end)
+        except TimeoutError:
+            if broken_off.done():
+                raise shutting_down() from None
+            message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
+            raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
 
 
 def _read(
