@@ -91,6 +91,29 @@ async def test_an_answer_is_carried_on_by_another_client_from_what_was_saved(ser
     )
 
 
+async def test_text_held_back_until_the_end_is_not_said_again_to_whoever_has_read_it(serve):
+    async def script(_):
+        yield started()
+        for event in chunks(0, len(TOKENS)):
+            yield event
+        yield finished(text="tail")
+
+    async def end(_):
+        yield started(epoch=2)
+        yield finished(text="tail")
+
+    fake = await serve(FakeOrchestrator([script], [end, end]))
+    async with AsyncClient(fake.address) as client:
+        stream = client.generate("hello")
+        async for chunk in stream:
+            if chunk.text == "tail":
+                break
+        for saved in (stream.session, SavedSession.from_json(stream.session.to_json())):
+            resumed = client.resume(saved)
+            assert [chunk async for chunk in resumed] == []
+            assert resumed.result.text == resumed.result.message.content == f"{TEXT}tail"
+
+
 async def test_without_the_store_a_saved_answer_goes_on_from_what_was_saved(serve):
     lost = refuses(grpc.StatusCode.NOT_FOUND, reason="SESSION_NOT_FOUND")
     fake = await serve(FakeOrchestrator([breaks_after(4), rest_of_answer(4, epoch=3)], [lost]))

@@ -30,6 +30,7 @@ class ReceivedAnswer:
         self._received = pb.Received()
         self._epoch = 0
         self._may_take_over = True
+        self._has_ended = False
         if saved is not None:
             self._begin_after(saved)
 
@@ -46,6 +47,7 @@ class ReceivedAnswer:
         self._received.token_ids[:] = saved.token_ids
         self._received.unchecked[:] = saved.unchecked
         self._epoch = saved.epoch
+        self._has_ended = saved.has_ended
         self.is_stored = True
 
     @property
@@ -103,6 +105,7 @@ class ReceivedAnswer:
             text=text,
             request=request,
             message=message,
+            has_ended=self._has_ended,
         )
 
     def note(self, event: events_pb2.GenerationEvent) -> bool:
@@ -117,6 +120,8 @@ class ReceivedAnswer:
         elif event.HasField("chunk"):
             self._take(event.chunk)
             return True
+        elif event.HasField("finished"):
+            self._has_ended = True
         return False
 
     def _begin(self, started: events_pb2.GenerationStarted) -> None:

@@ -24,7 +24,8 @@ class SavedSession:
     fields, which a stream's ``session`` has, continue the answer even without the store, after
     the text that was read (``text``, ``token_ids``, and the ``message`` in it). Keep it secret:
     anyone who has it can read the answer. ``epoch`` is the highest epoch used; ``request`` is the
-    serialised request.
+    serialised request. ``has_ended`` says that the answer was read to its end, and so with the text
+    that was held back until then.
     """
 
     session_id: str
@@ -35,6 +36,7 @@ class SavedSession:
     text: str = ""
     request: bytes = b""
     message: ChatMessage = NOTHING_SAID
+    has_ended: bool = False
 
     def __repr__(self) -> str:
         return f"SavedSession({self.session_id!r}, {len(self.token_ids)} tokens)"
@@ -51,6 +53,7 @@ class SavedSession:
                 "text": self.text,
                 "request": b64encode(self.request).decode(),
                 "message": asdict(self.message),
+                "has_ended": self.has_ended,
             }
         )
 
@@ -67,6 +70,7 @@ class SavedSession:
             text=saved["text"],
             request=b64decode(saved["request"]),
             message=_message(saved),
+            has_ended=saved.get("has_ended", False),  # Older clients did not save it.
         )
 
 

@@ -197,6 +197,8 @@ class _Answer:
         self._kinds: list[TokenKind] = _kinds(saved) if saved else []
         self._logprobs: list[TokenLogprobs] = []
         self._is_parsed = False
+        self._has_tail = saved is not None and saved.has_ended
+        """True if the saved part includes the text that `finished` brings."""
         self._parts = MessageParts(saved.message if saved else NOTHING_SAID)
         self.stats: events_pb2.GenerationStats | None = None
 
@@ -215,6 +217,8 @@ class _Answer:
             self.stats = event.chunk.stats
         if event.HasField("chunk"):
             chunk = chunk_from(event.chunk, is_parsed=self._is_parsed)
+        elif self._has_tail:
+            return None
         elif event.HasField("finished") and (event.finished.text or event.finished.deltas):
             tail, is_stored = event.finished.text, event.finished.resumable
             deltas = deltas_in(event.finished, is_parsed=self._is_parsed)
