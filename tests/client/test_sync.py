@@ -180,6 +180,20 @@ def test_many_threads_share_one_client(mesh, client):
     assert len(loops) == 1
 
 
+def test_the_prompts_of_a_batch_are_read_in_the_callers_thread_and_may_come_of_calls(mesh, client):
+    threads = []
+
+    def prompts():
+        for model in client.list_models():
+            threads.append(threading.current_thread())
+            yield model.target.name
+
+    assert len(client.generate_many(prompts())) == 1
+    assert threads == [threading.current_thread()]
+    with pytest.raises(TypeError, match="prompts: expected a sequence of prompts, got one string"):
+        client.generate_many("hello")
+
+
 def test_the_other_calls_are_there_as_well(mesh, client):
     assert client.detokenize(client.tokenize("née")) == "née"
     assert client.token_strings(client.tokenize("né")) == ("n", "Ã", "©")

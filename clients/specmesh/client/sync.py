@@ -184,7 +184,10 @@ class Client:
         concurrency: int = 8,
         **options: Unpack[GenerateOptions],
     ) -> list[GenerationResult | SpecmeshError]:
-        """See `AsyncClient.generate_many`."""
+        """See `AsyncClient.generate_many`. The caller's thread reads all ``prompts`` first."""
+        if not isinstance(prompts, str | bytes):  # one prompt, which is refused
+            # Reading them may take long, or call this client: that must not stop the shared loop.
+            prompts = tuple(prompts)
         many = self._client.generate_many(prompts, concurrency=concurrency, **options)
         return background.run(many)
 
