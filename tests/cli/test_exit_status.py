@@ -1,5 +1,6 @@
 """What scripts decide by."""
 
+import json
 import re
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_every_kind_of_error_has_its_status(code, reason, status):
         result = CliRunner().invoke(app, ["generate", "x", "--target", mesh.address])
     assert result.exit_code == status
     assert result.stderr.endswith(f"[{reason}]\n")
+
+
+def test_a_prompt_that_is_too_large_for_grpc_is_not_to_be_sent_again():
+    with FakeMesh() as mesh:
+        asked = ["generate", "-", "--json", "--target", mesh.address]
+        result = CliRunner().invoke(app, asked, input="x" * 20_000_000)
+    assert json.loads(result.stdout)["error"]["code"] == "RESOURCE_EXHAUSTED"
+    assert result.exit_code == ExitStatus.USAGE
 
 
 def test_the_docs_list_them_all():

@@ -16,6 +16,7 @@ from specmesh.client import (
     Unauthenticated,
     Unavailable,
 )
+from specmesh.client.connections.recovery import may_call_again
 
 
 class ExitStatus(IntEnum):
@@ -57,6 +58,8 @@ _STATUSES: tuple[tuple[type[SpecmeshError], ExitStatus], ...] = (
 
 def status_of(error: SpecmeshError) -> ExitStatus:
     """Return the exit status of a command that ``error`` ended."""
+    if isinstance(error, ResourceExhausted) and not may_call_again(error):
+        return ExitStatus.USAGE  # The request itself is larger than gRPC or the mesh takes.
     return next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), ExitStatus.FAILED
     )
