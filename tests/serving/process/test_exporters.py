@@ -106,6 +106,31 @@ def test_a_wrong_value_is_refused_by_name(monkeypatch, variable, protocol, wrong
     check_environment()
 
 
+@pytest.mark.parametrize(
+    ("variable", "protocol", "wrong", "right"),
+    [
+        ("HEADERS", "grpc", "Authorization: Bearer SECRET", "Authorization=Bearer SECRET"),
+        ("TRACES_HEADERS", "http/protobuf", "a=1,SECRET", "a=1, b = c%20=d,"),
+        ("METRICS_HEADERS", "grpc", 'key="SECRET"', "key="),
+        ("ENDPOINT", "grpc", "http://user:SECRET@127.0.0.1:1", "127.0.0.1:1"),
+        ("ENDPOINT", "http/protobuf", "127.0.0.1:4318", "http://user:SECRET@127.0.0.1:4318"),
+        ("TRACES_ENDPOINT", "http/protobuf", "http://SECRET:x/", "https://[::1]/v1/traces"),
+    ],
+)
+def test_a_wrong_value_that_may_have_a_secret_is_not_repeated(
+    monkeypatch, variable, protocol, wrong, right
+):
+    for name, value in (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol}).items():
+        monkeypatch.setenv(name, value)
+    name = f"OTEL_EXPORTER_OTLP_{variable}"
+    monkeypatch.setenv(name, right)
+    check_environment()
+    monkeypatch.setenv(name, wrong)
+    with pytest.raises(InvalidTelemetry, match=f"^{name}: it must be ") as refused:
+        check_environment()
+    assert "SECRET" not in str(refused.value)
+
+
 def test_a_share_is_asked_of_samplers_that_take_one(monkeypatch):
     chosen = ENDPOINT | {"OTEL_TRACES_SAMPLER_ARG": "2"}
     for name, value in chosen.items():

@@ -7,10 +7,12 @@ https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
+from urllib.parse import urlsplit
 
 Signal = Literal["TRACES", "METRICS"]
 
@@ -52,6 +54,27 @@ _MILLISECONDS = _number("a positive number of milliseconds", float, lambda numbe
 _SHARE = _number("a share from 0 to 1", float, lambda number: 0 <= number <= 1)
 _COUNT = _number("a positive whole number", int, lambda number: number > 0)
 _LIMIT = _number("a whole number, 0 or more", int, lambda number: number >= 0)
+_HEADER = re.compile(r"[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ !#-+\--:<-\[\]-~]*")
+_HEADERS = _Rule(
+    "name=value, or several with commas between them; other characters of a value as in a URL",
+    lambda text: all(_HEADER.fullmatch(each.strip()) for each in text.split(",") if each.strip()),
+)
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+_ENDPOINTS = {
+    GRPC: _Rule(
+        "a URL without a user or password, which gRPC can't send", lambda text: "@" not in text
+    ),
+    HTTP: _Rule("a URL that begins with http:// or https://", _is_http_url),
+}
 _COMPRESSIONS = {GRPC: _one_of("gzip"), HTTP: _one_of("none", "gzip", "deflate")}
 _RATIO_SAMPLERS = frozenset({"traceidratio", "parentbased_traceidratio"})
 _SAMPLER, _SAMPLER_ARG = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
@@ -110,6 +133,12 @@ def _of_exporter(environment: Mapping[str, str], signal: Signal, protocol: str) 
                 if not rule.accepts(given.strip()):
                     yield _sentence(name, given, rule)
                 break
+    for kind, rule in (("ENDPOINT", _ENDPOINTS[protocol]), ("HEADERS", _HEADERS)):
+        names = (f"OTEL_EXPORTER_OTLP_{signal}_{kind}", f"OTEL_EXPORTER_OTLP_{kind}")
+        chosen = next((name for name in names if environment.get(name)), None)
+        if chosen is not None and not rule.accepts(environment[chosen].strip()):
+            # The sentence goes to the log, and the value may have a secret.
+            yield f"{chosen}: it must be {rule.expected}"
 
 
 def _of_sampler(environment: Mapping[str, str]) -> dict[str, _Rule]:
