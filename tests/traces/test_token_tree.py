@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from opentelemetry.sdk.trace import TracerProvider
-from tests.client.spans import committed_round, draft, verification
+from tests.client.spans import committed_round, draft, generate, verification
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree as DraftTree
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.strategies.commands import Commit
 from specmesh.serving import conventions as names
+from specmesh.traces.analysis.token_numbers import numbered_apart
 from specmesh.traces.analysis.token_tree import Fate, token_tree
 from specmesh.traces.spans import AttributeValue
 
@@ -132,3 +133,14 @@ def test_a_token_of_an_unknown_kind_is_left_out():
 
 def test_traces_of_other_programs_have_no_tree():
     assert token_tree(verification((0, 10), 1, 1)) is None
+
+
+def test_tokens_of_several_streams_are_not_mixed_up():
+    one = [replace(each, parent_span_id="g") for each in an_answer()]
+    other = [replace(each, span_id=f"2{each.span_id}", parent_span_id="2g") for each in one]
+    roots = [generate(0, 60), replace(generate(1, 61), span_id="2g")]
+    alone = token_tree(one)
+    both = token_tree(numbered_apart([*roots, *one, *other]))
+    assert both.counts() == {fate: 2 * count for fate, count in alone.counts().items()}
+    assert fates(both.committed) == 2 * fates(alone.committed)
+    assert len({token.number for token in both.committed}) == len(both.committed)

@@ -11,6 +11,7 @@ from specmesh.traces.analysis.clocks import ClockCorrection, corrected
 from specmesh.traces.analysis.completeness import Gap, MissingSpan, gaps, mended
 from specmesh.traces.analysis.critical_path import Segment, critical_path
 from specmesh.traces.analysis.path_parts import Stretch, stretches
+from specmesh.traces.analysis.token_numbers import numbered_apart
 from specmesh.traces.analysis.verdicts import answering, ended_with_the_first
 from specmesh.traces.spans import Span, root_of, without_cycles
 from specmesh.traces.summary import TraceSummary, summarise
@@ -36,7 +37,7 @@ class Trace:
         by_one_clock, corrections = corrected(ended_with_the_first(without_cycles(spans)))
         by_one_clock = answering(by_one_clock)
         found = gaps(by_one_clock)
-        whole = mended(by_one_clock, found)
+        whole = numbered_apart(mended(by_one_clock, found))
         root = root_of(by_one_clock)
         segments = critical_path(root, whole)
         path = stretches(segments, whole)

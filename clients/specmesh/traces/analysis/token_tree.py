@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specmesh.serving import conventions as names
+from specmesh.traces.analysis.token_numbers import streams
 from specmesh.traces.spans import Span
 
 
@@ -76,7 +77,8 @@ class TracedTokenTree:
 
 
 def token_tree(spans: Sequence[Span]) -> TracedTokenTree | None:
-    """Build the tree of one answer; None if its spans have no token numbers."""
+    """Build the tree of a trace; None if its spans have no token numbers. Several streams follow
+    each other, and their tokens must be ``numbered_apart``."""
     tree = _Read(spans)
     return tree.result() if tree.fates else None
 
@@ -88,18 +90,20 @@ class _Read:
         self.judged: set[int] = set()
         self.fates: dict[int, Fate] = {}
         self.order: list[int] = []
-        for span in sorted(spans, key=lambda span: span.start_ns):
-            if names.TREE_NODES in span.attributes:
-                self._drafted(span)
-            if names.COMMITTED_NODES in span.attributes:
-                self._committed(span)
+        self.ends: set[int] = set()
+        for stream in streams(spans):
+            for span in stream:
+                if names.TREE_NODES in span.attributes:
+                    self._drafted(span)
+                if names.COMMITTED_NODES in span.attributes:
+                    self._committed(span)
+            self.ends.add(self.order[-1] if self.order else 0)
 
     def result(self) -> TracedTokenTree:
         """Return the tree, with the fates of the tokens that were not committed."""
-        end = self.order[-1] if self.order else 0
         below: dict[int, list[Token]] = defaultdict(list)
         for number in self.parents.keys() - self.fates.keys():
-            token = self._token(number, self._wasted(number, end))
+            token = self._token(number, self._wasted(number))
             below[token.parent].append(token)
         committed = tuple(self._token(number, self.fates[number]) for number in self.order)
         return TracedTokenTree(committed, below)
@@ -128,12 +132,12 @@ class _Read:
         if isinstance(texts, tuple):
             self.texts |= zip(nodes, map(str, texts), strict=False)
 
-    def _wasted(self, number: int, end: int) -> Fate:
+    def _wasted(self, number: int) -> Fate:
         if number in self.judged:
             return Fate.REJECTED
         while number in self.parents and number not in self.fates:
             number = self.parents[number]
-        return Fate.UNUSED if number == end else Fate.CANCELLED
+        return Fate.UNUSED if number in self.ends else Fate.CANCELLED
 
     def _token(self, number: int, fate: Fate) -> Token:
         return Token(number, self.parents[number], fate, self.texts.get(number))
