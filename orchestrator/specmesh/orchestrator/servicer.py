@@ -192,7 +192,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             # With no word of what began, it is as good as new.
             resumed = bool(request.received.token_ids or request.received.prompt_digest)
 
-            # Not in the task that begins the answer, which takes turns of a loop that has too many.
+            # Not in the task that begins the answer: that takes several turns of the event loop,
+            # which are long under overload.
             self._entrance.check(metrics.deadline, resumed=resumed)
 
             async def begin(stack: AsyncExitStack) -> Begun:

@@ -33,7 +33,7 @@ from specmesh.serving.rpc.reported_errors import (
     EarlyRefusal,
     Refusal,
     ReportingErrors,
-    forget_frames,
+    without_cycles,
 )
 from specmesh.serving.rpc.stalls import Stalls
 
@@ -131,7 +131,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return self._refusal(method.removeprefix("/"), lambda: refused)
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
-            behaviour,
+            without_cycles(behaviour),
             self._intake.deserializer(handler.request_deserializer),
             handler.response_serializer,
         )
@@ -155,13 +155,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         and reads nothing."""
 
         async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
-            try:
-                async with self._around(ObservedRequest(method, context)):
-                    raise refusal()
-            except grpc.aio.AbortError as error:
-                forget_frames(error)
+            async with self._around(ObservedRequest(method, context)):
+                raise refusal()
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(without_cycles(refuse))
 
     def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
         """Return the behaviour of ``handler`` within the layers, and the gRPC function that makes a
@@ -169,28 +166,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def unary(arrival: Arrival, context: Context) -> object:
             observed = ObservedRequest(method, context)
-            try:
-                async with self._around(observed), self._guarded(observed):
-                    request = self._intake.hold(arrival)
-                    try:
-                        return await behaviour(request, context)
-                    finally:
-                        self._intake.release(arrival)
-            except grpc.aio.AbortError as error:
-                forget_frames(error)
-                return None
+            async with self._around(observed), self._guarded(observed):
+                request = self._intake.hold(arrival)
+                try:
+                    return await behaviour(request, context)
+                finally:
+                    self._intake.release(arrival)
 
         async def streaming(arrival: Arrival, context: Context) -> None:
             observed = ObservedRequest(method, context)
-            try:
-                async with self._around(observed), self._guarded(observed):
-                    request = self._intake.hold(arrival)
-                    try:
-                        await self._write_all(behaviour, request, context, has_begun=False)
-                    finally:
-                        self._intake.release(arrival)
-            except grpc.aio.AbortError as error:
-                forget_frames(error)
+            async with self._around(observed), self._guarded(observed):
+                request = self._intake.hold(arrival)
+                try:
+                    await self._write_all(behaviour, request, context, has_begun=False)
+                finally:
+                    self._intake.release(arrival)
 
         async def exchanging(requests: AsyncIterator[Arrival], context: Context) -> None:
             # gRPC leaks 100 bytes for a client that cancels before it has received initial metadata

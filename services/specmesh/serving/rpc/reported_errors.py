@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import Any
@@ -23,8 +23,11 @@ from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 log = logging.getLogger(__name__)
 
+Handler = Callable[[Any, Context], Awaitable[Any]]
+"""The function by which gRPC has a call answered."""
+
 TELLING_SECONDS = 1.0
-"""The time for which a handler waits for such a client to read an error. Then the handler ends; the
+"""The time for which a handler waits for its client to read an error. Then the handler ends; the
 client still gets the error when it reads."""
 
 
@@ -45,14 +48,11 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
         """What gRPC calls."""
-        return self._refuse
+        return without_cycles(self._refuse)
 
     async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
-        try:
-            async with ReportingErrors(ObservedRequest("", context)):
-                raise self._error
-        except grpc.aio.AbortError as error:
-            forget_frames(error)
+        async with ReportingErrors(ObservedRequest("", context)):
+            raise self._error
 
 
 class EarlyRefusal(Refusal):
@@ -99,14 +99,24 @@ class ReportingErrors(AbstractAsyncContextManager[None]):
         return internal_status(request_id)
 
 
-def forget_frames(error: grpc.aio.AbortError) -> None:
-    """Let go of the frames that the error which ends a call has passed, and its cause. gRPC keeps
-    the error with the call and raises it again, so the handler may return; the frames refer to the
-    call, and each refused one would be left to the garbage collector, whose search stops all."""
-    cause = error.__context__
-    error.__traceback__ = error.__context__ = None
-    if cause is not None:
-        cause.__traceback__ = None
+def without_cycles(handler: Handler) -> Handler:
+    """Return a handler that lets go of the frames which the error has passed that ends a call.
+
+    gRPC keeps that error with the call and raises it again, so the handler may return. The frames
+    refer to the call: each refused one would be left to the garbage collector, which stops all
+    other calls while it searches.
+    """
+
+    async def handle(request: Any, context: Context) -> Any:
+        try:
+            return await handler(request, context)
+        except grpc.aio.AbortError as error:
+            cause = error.__context__
+            error.__traceback__ = error.__context__ = None
+            if cause is not None:
+                cause.__traceback__ = None
+
+    return handle
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
