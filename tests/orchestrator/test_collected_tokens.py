@@ -97,23 +97,29 @@ async def test_an_orchestrator_may_have_an_interval_for_all(connect, serve):
 async def test_replicas_collect_tokens_for_as_long_as_those_wait_in_line_anyway(connect, serve):
     verifier = decoding()
     waits_s = 0.0
+    sooner_s, sooner_each_s = 0.0, 1.0
 
     def stamp(response):
+        nonlocal sooner_s
+        sooner_s += sooner_each_s
         now = asyncio.get_running_loop().time()
-        response.cost.computed_at_s = now + 1e6 - waits_s
+        response.cost.computed_at_s = now + 1e6 + sooner_s - waits_s
 
     verifier.corrupt = stamp
     stub = await serve(await connect([verifier]))
     message = asked(GREEDY)
     for _ in range(2):
         await collect(stub.Generate(message))
+    # Each was the quickest so far, however busy this machine is.
     assert not any(each.collect_ms for each in verifier.requests)
+    sooner_each_s = 0.0
+    await collect(stub.Generate(message))
     waits_s = 0.03
     for _ in range(3):
         await collect(stub.Generate(message))
     answer = await collect(stub.Generate(message))
     assert answer.tokens == alone(message.sampling)
-    assert verifier.requests[-1].collect_ms == 30
+    assert 25 <= verifier.requests[-1].collect_ms <= 50  # on a busy machine they do wait longer
 
 
 @pytest.mark.parametrize(("waited_s", "expected"), [(0.004, 0.0), (0.02, 0.02), (3.0, 0.05)])
