@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -13,12 +14,31 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from specmesh.client import AsyncClient
+from specmesh.serving.rpc.intake import HeldMessage
+from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.one_of_many import OneWithMetadata
 from specmesh.v1 import events_pb2, served_model_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
     add_GenerationServiceServicer_to_server,
 )
+
+
+def pytest_generate_tests(metafunc):
+    """Run the tests of modules with ``BOTH_WAYS = True`` with a call for each answer, and with
+    calls that carry many."""
+    if getattr(metafunc.module, "BOTH_WAYS", False):
+        metafunc.fixturenames.append("share_calls")
+        metafunc.parametrize("share_calls", [False, True], ids=["own", "shared"], indirect=True)
+
+
+@pytest.fixture
+def share_calls(request, monkeypatch):
+    """Whether clients share calls by default."""
+    monkeypatch.setitem(AsyncClient.__init__.__kwdefaults__, "share_calls", request.param)
+
 
 TOKENS = tuple(range(100, 112))
 """What the fake model always says; the text of token 100 is "100 ", and so on."""
@@ -155,6 +175,19 @@ class FakeOrchestrator(GenerationServiceServicer):
         async for event in self._play(self.resume_scripts.pop(0), context):
             yield pb.ResumeResponse(event=event)
 
+    async def GenerateMany(self, request_iterator, context):  # noqa: N802
+        asked = held(request_iterator), context, self._one, pb.GenerateManyResponse, One.of
+        async with aclosing(answer_many(*asked)) as messages:
+            async for message in messages:
+                yield message
+
+    async def _one(self, request, context, send):
+        kind = request.WhichOneof("request")
+        answer = self.Generate if kind == "generate" else self.Resume
+        async with aclosing(answer(getattr(request, kind), context)) as responses:
+            async for response in responses:
+                await send(pb.GenerateResponse(event=response.event)).sent()
+
     async def ListModels(self, request, context):  # noqa: N802
         strategy = served_model_pb2.StrategyInfo(
             name="autoregressive", lossless=True, available=True
@@ -174,6 +207,27 @@ class FakeOrchestrator(GenerationServiceServicer):
         except (asyncio.CancelledError, GeneratorExit):  # while it waits, or while an event is sent
             self.cancelled.set()
             raise
+
+
+class One(OneWithMetadata):
+    """One answer on a call that carries many, whose scripts may abort it."""
+
+    @classmethod
+    def of(cls, context, request):
+        metadata = [
+            (key, value if key.endswith("-bin") else value.decode())
+            for key, value in request.metadata.items()
+        ]
+        return cls(context, "", metadata, request.timeout.ToTimedelta().total_seconds())
+
+    async def abort(self, code, details):
+        status = Status(code=code.value[0], message=details)
+        await self.abort_with_status(rpc_status.to_status(status))
+
+
+async def held(messages):
+    async for message in messages:
+        yield HeldMessage(message, {}, lambda: None)
 
 
 Serve = Callable[[FakeOrchestrator], Awaitable[FakeOrchestrator]]

@@ -9,6 +9,8 @@ from tests.client.conftest import FakeOrchestrator, breaks_after, rest_of_answer
 
 from specmesh.client import AsyncClient, Client, SpecmeshError
 
+BOTH_WAYS = True
+
 INTERVAL = "specmesh-chunk-interval-ms"
 
 

@@ -20,6 +20,8 @@ from tests.client.conftest import (
 from specmesh.client import AsyncClient, Cancelled, Client, Hooks, testing
 from specmesh.client.testing import FakeMesh
 
+BOTH_WAYS = True
+
 
 async def silent_after_a_chunk(_):
     yield started()

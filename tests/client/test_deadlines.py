@@ -17,6 +17,8 @@ from tests.client.conftest import (
 
 from specmesh.client import AsyncClient, DeadlineExceeded, Hooks, Timeouts
 
+BOTH_WAYS = True
+
 NOBODY = refuses(grpc.StatusCode.UNAVAILABLE, "none of 2 verifiers is usable", "NO_VERIFIER")
 TIMEOUT_S = 0.4
 

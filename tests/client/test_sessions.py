@@ -35,6 +35,8 @@ from specmesh.client.testing import FakeMesh
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 
+BOTH_WAYS = True
+
 TEXT = "".join(f"{token} " for token in TOKENS)
 
 

@@ -39,6 +39,8 @@ from specmesh.client import (
 from specmesh.v1 import events_pb2, sampling_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
 
+BOTH_WAYS = True
+
 TEXT = "".join(f"{token} " for token in TOKENS)
 
 

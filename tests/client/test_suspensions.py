@@ -7,6 +7,8 @@ from tests.client.conftest import TOKENS, FakeOrchestrator, rest_of_answer, star
 
 from specmesh.client import AsyncClient, Hooks
 
+BOTH_WAYS = True
+
 NUM_FORKS = 16
 
 

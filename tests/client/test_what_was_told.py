@@ -8,6 +8,8 @@ from tests.client.conftest import TOKENS, FakeOrchestrator, breaks_after, refuse
 from specmesh.client import AsyncClient, SavedSession, Unavailable
 from specmesh.v1 import generation_pb2 as pb
 
+BOTH_WAYS = True
+
 TEXT = "".join(f"{token} " for token in TOKENS)
 TOLD = {"prompt_digest": b"d" * 16, "max_tokens": 12}
 RECEIVED = pb.Received(token_ids=TOKENS[:4], **TOLD)

@@ -296,8 +296,8 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
     def VerifyMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request, send):
-            async with aclosing(self._responses(request, context)) as responses:
+        async def each(request, _, send):
+            async with aclosing(self._responses(request.request, context)) as responses:
                 async for response in responses:
                     send(verifier_pb2.VerifyEachResponse(response=response))
 
@@ -383,8 +383,8 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
     def DraftMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request, send):
-            async with aclosing(self.Draft(request, context)) as responses:
+        async def each(request, _, send):
+            async with aclosing(self.Draft(request.request, context)) as responses:
                 async for response in responses:
                     send(drafter_pb2.DraftEachResponse(response=response))
             send(drafter_pb2.DraftEachResponse(last=True))

@@ -76,8 +76,9 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
             )
 
     def VerifyMany(self, request_iterator, context):  # noqa: N802
-        async def each(request, send):
-            send(verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context)))
+        async def each(request, _, send):
+            response = await self.Verify(request.request, context)
+            send(verifier_pb2.VerifyEachResponse(response=response))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 

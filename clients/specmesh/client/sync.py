@@ -48,6 +48,7 @@ class ClientOptions(TypedDict, total=False):
     max_retries: int
     max_resumes: int
     hooks: Hooks | None
+    share_calls: bool
 
 
 class BlockingStream:

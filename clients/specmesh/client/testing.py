@@ -177,6 +177,14 @@ class _FakeGeneration(GenerationServiceServicer):
         for event in session.events(request.epoch, num_received, context):
             yield pb.ResumeResponse(event=event)
 
+    def GenerateMany(  # noqa: N802
+        self,
+        request_iterator: Iterator[pb.GenerateManyRequest],  # noqa: ARG002
+        context: grpc.ServicerContext,
+    ) -> Iterator[pb.GenerateManyResponse]:
+        # As an older orchestrator: clients then make a call for each answer, which is recorded.
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mesh has a call for each answer")
+
     def Complete(  # noqa: N802
         self, request: pb.CompleteRequest, context: grpc.ServicerContext
     ) -> pb.CompleteResponse:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import grpc.aio
 
@@ -26,11 +27,14 @@ from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.requests.chunk_intervals import WHOLE_INTERVAL_S, read_chunk_interval
 from specmesh.orchestrator.requests.entries import check_entries
+from specmesh.orchestrator.requests.many_requests import one_of_many
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.requests.served_models import check_page, served_model
 from specmesh.serving.caller import identity
+from specmesh.serving.rpc.many import Send, answer_many
+from specmesh.serving.rpc.one_of_many import OneOfMany
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import (
     events_pb2,
@@ -46,6 +50,9 @@ REQUEST_SECONDS = 600.0
 
 GenerateContext = grpc.aio.ServicerContext[
     generation_pb2.GenerateRequest, generation_pb2.GenerateResponse
+]
+ManyContext = grpc.aio.ServicerContext[
+    generation_pb2.GenerateManyRequest, generation_pb2.GenerateManyResponse
 ]
 ResumeContext = grpc.aio.ServicerContext[
     generation_pb2.ResumeRequest, generation_pb2.ResumeResponse
@@ -100,6 +107,30 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             async for event in events:
                 yield generation_pb2.GenerateResponse(event=event)
 
+    def GenerateMany(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[Any],  # of HeldMessage
+        context: ManyContext,
+    ) -> AsyncIterator[generation_pb2.GenerateManyResponse]:
+        """Stream the answers that the call asks for, each as ``Generate`` or ``Resume`` does."""
+        new_message = generation_pb2.GenerateManyResponse
+        return answer_many(request_iterator, context, self._one_of_many, new_message, one_of_many)
+
+    async def _one_of_many(
+        self,
+        request: generation_pb2.GenerateEachRequest,
+        context: OneOfMany,
+        send: Send[generation_pb2.GenerateResponse],
+    ) -> None:
+        if request.HasField("resume"):
+            answer = self._resumed(request.resume, context)
+        else:
+            answer = self._events("Generate", request.generate, context)
+        async with aclosing(answer) as events:
+            async for event in events:
+                # Tokens that come while it waits to be sent go into one event.
+                await send(generation_pb2.GenerateResponse(event=event)).sent()
+
     async def Complete(  # noqa: N802
         self, request: generation_pb2.CompleteRequest, context: CompleteContext
     ) -> generation_pb2.CompleteResponse:
@@ -115,29 +146,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.ResumeRequest, context: ResumeContext
     ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
         """Stream the rest of a stored answer whose stream broke."""
-        with (
-            RequestMetrics("Resume", _deadline(context)) as metrics,
-            self._accounts.answering(metrics, request.ByteSize()),
-        ):
-            metrics.asked_for(request.session_id)
-            claim, epoch = read_claim(request), read_epoch(request)
-            interval_s = self._chunk_interval_s(context.invocation_metadata() or ())
-
-            async def begin(stack: AsyncExitStack) -> Begun:
-                slot = await stack.enter_async_context(
-                    self._entrance.slot(metrics.deadline, resumed=True)
-                )
-                # After admission: a request that is not admitted must not take over the session.
-                with told():
-                    answer = await self._answers.resumed(claim, epoch, request.received, metrics)
-                return Begun(answer, slot)
-
-            rest = events_of(
-                begin, self._mesh, is_new=False, has_heartbeats=True, chunk_interval_s=interval_s
-            )
-            async with aclosing(rest) as events:
-                async for event in events:
-                    yield generation_pb2.ResumeResponse(event=event)
+        async with aclosing(self._resumed(request, context)) as events:
+            async for event in events:
+                yield generation_pb2.ResumeResponse(event=event)
 
     async def GetSession(  # noqa: N802
         self,
@@ -167,11 +178,39 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             await required_store(self._store).cancel(claim)
         return session_pb2.CancelSessionResponse()
 
+    async def _resumed(
+        self, request: generation_pb2.ResumeRequest, context: ResumeContext | OneOfMany
+    ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
+        """Yield the events of the rest of a stored answer."""
+        with (
+            RequestMetrics("Resume", _deadline(context)) as metrics,
+            self._accounts.answering(metrics, request.ByteSize()),
+        ):
+            metrics.asked_for(request.session_id)
+            claim, epoch = read_claim(request), read_epoch(request)
+            interval_s = self._chunk_interval_s(context.invocation_metadata() or ())
+
+            async def begin(stack: AsyncExitStack) -> Begun:
+                slot = await stack.enter_async_context(
+                    self._entrance.slot(metrics.deadline, resumed=True)
+                )
+                # After admission: a request that is not admitted must not take over the session.
+                with told():
+                    answer = await self._answers.resumed(claim, epoch, request.received, metrics)
+                return Begun(answer, slot)
+
+            rest = events_of(
+                begin, self._mesh, is_new=False, has_heartbeats=True, chunk_interval_s=interval_s
+            )
+            async with aclosing(rest) as events:
+                async for event in events:
+                    yield event
+
     async def _events(
         self,
         method: str,
         request: generation_pb2.GenerateRequest,
-        context: GenerateContext | CompleteContext,
+        context: GenerateContext | CompleteContext | OneOfMany,
         chunk_interval_s: float | None = None,
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
         """Yield the events of a new answer, or the rest of one. Chunks have the interval that the
@@ -251,7 +290,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
 
 def _deadline(
-    context: GenerateContext | ResumeContext | CompleteContext | ScoreContext,
+    context: GenerateContext | ResumeContext | CompleteContext | ScoreContext | OneOfMany,
 ) -> float:
     remaining = context.time_remaining()
     return asyncio.get_running_loop().time() + (REQUEST_SECONDS if remaining is None else remaining)

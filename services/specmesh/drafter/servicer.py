@@ -36,6 +36,7 @@ from specmesh.serving.codec.kept_sampling import kept_sampling
 from specmesh.serving.codec.wire import MAX_TREE_NODES, read_tree
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
+from specmesh.serving.rpc.one_of_many import OneOfMany
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]
@@ -115,9 +116,11 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         """Make the drafts that the call asks for concurrently, each as ``Draft`` does."""
 
         async def each(
-            request: drafter_pb2.DraftRequest, send: Send[drafter_pb2.DraftEachResponse]
+            request: drafter_pb2.DraftEachRequest,
+            _: OneOfMany,
+            send: Send[drafter_pb2.DraftEachResponse],
         ) -> None:
-            async with aclosing(self.Draft(request, context)) as responses:
+            async with aclosing(self.Draft(request.request, context)) as responses:
                 async for response in responses:
                     send(drafter_pb2.DraftEachResponse(response=response))
             send(drafter_pb2.DraftEachResponse(last=True))

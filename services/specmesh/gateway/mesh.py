@@ -115,6 +115,7 @@ class KnownOrchestrators:
             send_token_in_clear_text=settings.plaintext_beyond_loopback,
             timeouts=Timeouts(generate_s=settings.request_seconds),
             channel_options=_OPTIONS,
+            share_calls=True,
             # The gateway tells its caller to retry, and leaves the decision to it.
             max_retries=0,
             **credentials,

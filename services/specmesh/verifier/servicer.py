@@ -34,6 +34,7 @@ from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
+from specmesh.serving.rpc.one_of_many import OneOfMany
 from specmesh.verifier.next_draft import read_next_draft
 from specmesh.verifier.verification import Verification
 from specmesh.verifier.worthwhile_calls import WorthwhileCalls
@@ -100,9 +101,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return answer_many(request_iterator, context, self._each, verifier_pb2.VerifyManyResponse)
 
     async def _each(
-        self, request: verifier_pb2.VerifyRequest, send: Send[verifier_pb2.VerifyEachResponse]
+        self,
+        request: verifier_pb2.VerifyEachRequest,
+        context: OneOfMany,  # noqa: ARG002
+        send: Send[verifier_pb2.VerifyEachResponse],
     ) -> None:
-        async with aclosing(self._responses(request)) as responses:
+        async with aclosing(self._responses(request.request)) as responses:
             async for response in responses:
                 send(verifier_pb2.VerifyEachResponse(response=response))
 

@@ -29,6 +29,7 @@ from specmesh.client.connections.recovery import (
     out_of_time,
 )
 from specmesh.client.connections.refusals import CallerMetadata
+from specmesh.client.connections.shared.answer import NeedsOwnCall, SharedAnswer
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import Cancelled, DeadlineExceeded, SpecmeshError, Unavailable
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     _Call = (
         grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateResponse]
         | grpc.aio.UnaryStreamCall[pb.ResumeRequest, pb.ResumeResponse]
+        | SharedAnswer
     )
 
 _HEARTBEATS_MISSED = 4
@@ -94,6 +96,7 @@ class ResumableCall:
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
         self._target = next(turns)
         self._call: _Call | None = None
+        self._needs_own_call = False
         self._num_suspensions = 0
         """Those of the target when the current call began."""
         self._called_as: tuple[CallerMetadata, float] | None = None
@@ -119,6 +122,9 @@ class ResumableCall:
                 task = asyncio.current_task()
                 if not self.is_closed or (task is not None and task.cancelling()):
                     raise
+            except NeedsOwnCall:
+                self._needs_own_call = True
+                self._call = None
             except SpecmeshError as error:
                 if self.is_closed:
                     break
@@ -214,6 +220,10 @@ class ResumableCall:
         self._called_as = caller, remaining_s
         metadata = (*caller, *self._span.metadata(), *self._own_metadata)
         request = self.answer.next_request()
+        if not self._needs_own_call:
+            shared = target.shared_answer(request, metadata, remaining_s)
+            if shared is not None:
+                return shared
         if isinstance(request, pb.ResumeRequest):
             return target.generation.Resume(request, timeout=remaining_s, metadata=metadata)
         return target.generation.Generate(request, timeout=remaining_s, metadata=metadata)

@@ -14,11 +14,15 @@ import grpc
 
 from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
-from specmesh.client.connections.metadata import MetadataSource, caller_metadata
+from specmesh.client.connections.metadata import Metadata, MetadataSource, caller_metadata
 from specmesh.client.connections.pems import PemTexts
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
+from specmesh.client.connections.shared.answer import SharedAnswer
+from specmesh.client.connections.shared.call import Call
+from specmesh.client.connections.shared.calls import NUM_BEHIND_A_NAME, SharedCalls
 from specmesh.client.connections.timeouts import LONGEST_S
 from specmesh.client.errors import Cancelled, SpecmeshError
+from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -54,6 +58,8 @@ class ChannelSettings:
     """Timeout of one attempt to connect."""
     drain_s: float
     """Longest time that calls may continue over a connection with replaced certificates."""
+    shares_calls: bool
+    """True if answers go by calls that carry many."""
 
 
 class OpenCallReader(Protocol):
@@ -78,6 +84,7 @@ class Endpoint:
         self._holds_refusals = not (is_name(address) or settings.interceptors)
         self._refusals = Refusals(Random())  # noqa: S311 - jitter need not be unguessable
         self._channel: grpc.aio.Channel | None = None
+        self._shared = SharedCalls(NUM_BEHIND_A_NAME if is_name(address) else 1)
         self._bears_pings = True
         self._opened_with: tuple[bool, PemTexts | None] | None = None
         self._draining: set[asyncio.Task[None]] = set()
@@ -99,6 +106,23 @@ class Endpoint:
     def tokenizer(self) -> TokenizerServiceAsyncStub:
         """A stub of its TokenizerService. Raises as ``Tls.pems`` does."""
         return TokenizerServiceStub(self._open())
+
+    def shared_answer(
+        self,
+        request: pb.GenerateRequest | pb.ResumeRequest,
+        metadata: CallerMetadata,
+        timeout_s: float,
+    ) -> SharedAnswer | None:
+        """Ask for an answer by a call that carries many; return None if it needs its own. Raises as
+        ``Tls.pems`` does."""
+        if not self._settings.shares_calls:
+            return None
+        method = self.generation.GenerateMany  # first, since a new channel retires calls
+
+        def open_call(caller: Metadata) -> Call:
+            return method(metadata=caller)
+
+        return self._shared.begin(open_call, request, metadata, timeout_s)
 
     async def metadata(self) -> CallerMetadata:
         """Wait until calls may start, then return the metadata of the next one. Raises as
@@ -162,6 +186,7 @@ class Endpoint:
         draining, self._draining = self._draining, set()
         for each in draining:
             each.cancel()
+        await self._shared.aclose()
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -177,6 +202,7 @@ class Endpoint:
             bears_pings, pems = wanted
             channel = open_channel(self.address, self._settings, pems, calm=not bears_pings)
             if self._channel is not None:
+                self._shared.retire()
                 self._drain(self._channel)
                 logger.info("replaced the connection to %s", self.address)
             self._channel, self._opened_with = channel, wanted

@@ -58,15 +58,16 @@ Screen = Callable[[Any], Awaitable[None]]
 """A function that refuses a call by an error, given its metadata alone."""
 
 _exchange: ContextVar[
-    Callable[[Mapping[str, str], Context | None], AbstractAsyncContextManager[None]]
+    Callable[[Mapping[str, str] | None, Context | None], AbstractAsyncContextManager[None]]
 ] = ContextVar("_exchange")
 
 
 def exchange(
-    trace_context: Mapping[str, str], context: Any = None
+    trace_context: Mapping[str, str] | None, context: Any = None
 ) -> AbstractAsyncContextManager[None]:
     """Return the layers for one request of a call that streams requests; its handler must enter
-    them. ``context`` takes the status of the request; by default that of the call does."""
+    them. ``context`` takes the status of the request; by default that of the call does. Without a
+    ``trace_context``, the metadata of ``context`` has it."""
     around = _exchange.get(None)
     return nullcontext() if around is None else around(trace_context, context)
 
@@ -189,9 +190,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             one, read = method.removesuffix("Each"), self._each
             if method.endswith("Many"):
                 one, read = method.removesuffix("Many"), self._many
-            _exchange.set(
-                lambda carrier, own: self._around(ObservedRequest(one, own or context, carrier))
-            )
+            service = one.rpartition("/")[0]
+
+            def around(carrier: Any, own: Any) -> AbstractAsyncContextManager[None]:
+                name = f"{service}/{own.method}" if own is not None and own.method else one
+                return self._around_one(ObservedRequest(name, own or context, carrier))
+
+            _exchange.set(around)
             observed = ObservedRequest(one, context)
             async with (
                 ReportingErrors(observed),
@@ -216,6 +221,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with ReportingErrors(request):
                 with self._admitted(request):
                     yield
+
+    def _around_one(self, request: ObservedRequest) -> AbstractAsyncContextManager[None]:
+        """Return the layers of one request of a call, whose caller may be another than the call's:
+        a gateway asks for many."""
+        if getattr(request.context, "has_own_caller", False):
+            return self._around_guarded(request)
+        return self._around(request)
+
+    @asynccontextmanager
+    async def _around_guarded(self, request: ObservedRequest) -> AsyncIterator[None]:
+        async with self._around(request), self._guarded(request):
+            yield
 
     async def _each(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[Any, None]:
         async for arrival in requests:

@@ -1,4 +1,5 @@
-"""Calls that carry many requests at once (VerifyMany, DraftMany), from the side that answers.
+"""Calls that carry many requests at once (VerifyMany, DraftMany, GenerateMany), from the side that
+answers.
 
 Each request is a task of its own, within the layers that a call of its own would have. Whatever is
 ready when gRPC can take a message goes out in one: with many requests in one forward pass, that is
@@ -17,8 +18,7 @@ import grpc
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
-from specmesh.serving.codec.failures import code_of, write_failure
+from specmesh.serving.codec.failures import write_failure
 from specmesh.serving.errors import (
     FailedPreconditionStatus,
     ResourceExhaustedStatus,
@@ -29,13 +29,16 @@ from specmesh.serving.errors import (
 from specmesh.serving.rpc.intake import MAX_REQUEST_BYTES, HeldMessage
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.observed_request import Context
+from specmesh.serving.rpc.one_of_many import OneOfMany
 
 Response = TypeVar("Response")
 
-Send = Callable[[Response], None]
-"""Sends a response soon."""
-Serve = Callable[[Any, Send[Response]], Awaitable[None]]
+Send = Callable[[Response], "Batch"]
+"""Sends a response soon, in the batch that it returns."""
+Serve = Callable[[Any, OneOfMany, Send[Response]], Awaitable[None]]
 """Answers one request: passes its responses on."""
+OneOf = Callable[[Context, Any], OneOfMany]
+"""Returns the context of one request of a call. Raises ``InvalidField``."""
 
 MAX_MESSAGE_BYTES: Final = 2**20
 """Once a message has this size, further responses wait for the next one."""
@@ -44,33 +47,7 @@ MAX_RUNNING: Final = 1024
 _RETRY_SECONDS: Final = 0.1
 
 
-class OneOfMany:
-    """The part of a call's context that layers use, for one request of a call that carries many:
-    its status is its own, and does not end the call."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.failure: RequestFailure | None = None
-
-    def invocation_metadata(self) -> Any:
-        """Return the metadata of the call."""
-        return self._context.invocation_metadata()
-
-    def code(self) -> grpc.StatusCode | None:
-        """Return the status with which the request has failed; None if it has not."""
-        return None if self.failure is None else code_of(self.failure)
-
-    def details(self) -> str:
-        """Return the message of that status."""
-        return "" if self.failure is None else self.failure.message
-
-    async def abort_with_status(self, status: grpc.Status) -> None:
-        """Record the status of the request. Raises ``AbortError``, as the call's context does."""
-        self.failure = write_failure(status)
-        raise grpc.aio.AbortError
-
-
-class _Batch:
+class Batch:
     """One ``message`` with responses, and the requests that wait until gRPC has taken it.
 
     Each waits for a future of its own: one for all would have to be shielded from those that are
@@ -101,14 +78,17 @@ class _Batch:
 class _ManyRequests(Generic[Response]):
     """The requests of one call that are being answered, and their answers that are to be sent."""
 
-    def __init__(self, context: Context, serve: Serve[Response], new_message: type[Any]) -> None:
+    def __init__(
+        self, context: Context, serve: Serve[Response], new_message: type[Any], one_of: OneOf
+    ) -> None:
         self._context = context
         self._serve = serve
         self._new_message = new_message
+        self._one_of = one_of
         self._running: dict[int, asyncio.Task[None]] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         """Tasks of requests that were cancelled by number."""
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[Batch] = deque()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
@@ -183,24 +163,32 @@ class _ManyRequests(Generic[Response]):
         task.add_done_callback(ended)
 
     async def _respond(self, number: int, request: Any) -> None:
-        context = OneOfMany(self._context)
-        latest: _Batch | None = None
+        try:
+            context = self._one_of(self._context, request)
+        except InvalidField as error:
+            self._refuse(number, error)
+            return
+        latest: Batch | None = None
 
-        def send(response: Response) -> None:
+        def send(response: Response) -> Batch:
             nonlocal latest
             latest = self._send(number, response)
+            return latest
 
         try:
-            async with exchange(request.trace_context, context):
-                await self._serve(request.request, send)
+            async with exchange(context.trace_context, context):
+                await self._serve(request, context, send)
                 if latest is not None:
                     # The layers see the request until its last message is sent: a process that
                     # drains waits for it.
                     await latest.sent()
         except grpc.aio.AbortError:
-            self._send_failure(number, context.failure)
+            self._send_end(number, context.failure)
+        else:
+            if context.tells_end:
+                self._send_end(number)
 
-    def _send(self, number: int, response: Any) -> _Batch:
+    def _send(self, number: int, response: Any) -> Batch:
         num_bytes = response.ByteSize()
         if num_bytes > MAX_REQUEST_BYTES:
             raise FailedPreconditionStatus(
@@ -211,22 +199,27 @@ class _ManyRequests(Generic[Response]):
         batch.message.responses.add(number=number).response.CopyFrom(response)
         return batch
 
-    def _refuse(self, number: int, error: ServiceError) -> None:
-        self._send_failure(number, write_failure(to_status(error)))
+    def _refuse(self, number: int, error: ServiceError | InvalidField) -> None:
+        self._send_end(number, to_status(error))
 
-    def _send_failure(self, number: int, failure: RequestFailure | None) -> None:
+    def _send_end(self, number: int, failure: grpc.Status | None = None) -> None:
         response = self._batch_with_room(0).message.responses.add(number=number)
         if failure is not None:
-            response.failure.CopyFrom(failure)
+            write_failure(failure, response.failure)
 
-    def _batch_with_room(self, num_bytes: int) -> _Batch:
+    def _batch_with_room(self, num_bytes: int) -> Batch:
         """Return the batch that goes out with a response of ``num_bytes``."""
         batches = self._batches
         if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
-            batches.append(_Batch(self._new_message()))
+            batches.append(Batch(self._new_message()))
         batches[-1].num_bytes += num_bytes
         self._changed.set()
         return batches[-1]
+
+
+def _of_replica(context: Context, request: Any) -> OneOfMany:
+    """Return the context of a request to a replica, which says nothing of its caller."""
+    return OneOfMany(context, request.trace_context)
 
 
 async def answer_many(
@@ -234,11 +227,13 @@ async def answer_many(
     context: Context,
     serve: Serve[Response],
     new_message: type[Any],
+    one_of: OneOf = _of_replica,
 ) -> AsyncGenerator[Any, None]:
     """Answer the ``requests`` of a call concurrently, each as ``serve`` does; yield messages of the
     type ``new_message``, whose field ``responses`` has all that is ready. A request that fails is
-    answered with its failure; a broken call, or one that is not allowed, ends all of them."""
-    many = _ManyRequests(context, serve, new_message)
+    answered with its failure; a broken call, or one that is not allowed, ends all of them.
+    ``one_of`` returns the context of each, by default one with the call's metadata and deadline."""
+    many = _ManyRequests(context, serve, new_message, one_of)
     async with aclosing(many.answer(requests)) as answers:
         async for answer in answers:
             yield answer

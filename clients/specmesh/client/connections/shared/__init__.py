@@ -1,0 +1,1 @@
+"""Calls that carry many answers at once."""
