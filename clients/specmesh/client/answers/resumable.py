@@ -147,7 +147,7 @@ class ResumableCall:
         before its status arrives, the orchestrator's metrics and traces count it as cancelled."""
         call = self._call
         if call is not None:
-            with suppress(TimeoutError, SpecmeshError, grpc.aio.AioRpcError):
+            with suppress(TimeoutError, SpecmeshError, grpc.aio.AioRpcError, NeedsOwnCall):
                 async with asyncio.timeout(_LAST_WORDS_S), cut_off_is_an_error(self._target):
                     await call.read()
 

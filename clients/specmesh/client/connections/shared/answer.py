@@ -78,7 +78,8 @@ class SharedAnswer:
             return
         self._unread.append(event)
         self._num_unread_bytes += event.ByteSize()
-        if self._num_unread_bytes > MAX_UNREAD_BYTES and len(self._unread) > 1:
+        is_slow = self._num_unread_bytes > MAX_UNREAD_BYTES and len(self._unread) > 1
+        if is_slow and not event.event.HasField("finished"):
             self._break_off(NeedsOwnCall())
         self._wake()
 
