@@ -33,7 +33,7 @@ from specmesh.serving.rpc.one_of_many import OneOfMany
 
 Response = TypeVar("Response")
 
-Send = Callable[[Response], "Batch"]
+Send = Callable[[Response], "OutgoingBatch"]
 """Sends a response soon, in the batch that it returns."""
 Serve = Callable[[Any, OneOfMany, Send[Response]], Awaitable[None]]
 """Answers one request: passes its responses on."""
@@ -47,7 +47,7 @@ MAX_RUNNING: Final = 1024
 _RETRY_SECONDS: Final = 0.1
 
 
-class Batch:
+class OutgoingBatch:
     """One ``message`` with responses, and the requests that wait until gRPC has taken it.
 
     Each waits for a future of its own: one for all would have to be shielded from those that are
@@ -88,7 +88,7 @@ class _ManyRequests(Generic[Response]):
         self._running: dict[int, asyncio.Task[None]] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         """Tasks of requests that were cancelled by number."""
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[OutgoingBatch] = deque()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
@@ -168,9 +168,9 @@ class _ManyRequests(Generic[Response]):
         except InvalidField as error:
             self._refuse(number, error)
             return
-        latest: Batch | None = None
+        latest: OutgoingBatch | None = None
 
-        def send(response: Response) -> Batch:
+        def send(response: Response) -> OutgoingBatch:
             nonlocal latest
             latest = self._send(number, response)
             return latest
@@ -188,7 +188,7 @@ class _ManyRequests(Generic[Response]):
             if context.tells_end:
                 self._send_end(number)
 
-    def _send(self, number: int, response: Any) -> Batch:
+    def _send(self, number: int, response: Any) -> OutgoingBatch:
         num_bytes = response.ByteSize()
         if num_bytes > MAX_REQUEST_BYTES:
             raise FailedPreconditionStatus(
@@ -207,11 +207,11 @@ class _ManyRequests(Generic[Response]):
         if failure is not None:
             write_failure(failure, response.failure)
 
-    def _batch_with_room(self, num_bytes: int) -> Batch:
+    def _batch_with_room(self, num_bytes: int) -> OutgoingBatch:
         """Return the batch that goes out with a response of ``num_bytes``."""
         batches = self._batches
         if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
-            batches.append(Batch(self._new_message()))
+            batches.append(OutgoingBatch(self._new_message()))
         batches[-1].num_bytes += num_bytes
         self._changed.set()
         return batches[-1]
