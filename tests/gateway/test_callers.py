@@ -59,6 +59,12 @@ async def test_an_empty_token_is_none(gateway, orchestrator, authorization):
     assert "authorization" not in orchestrator.metadata[0]
 
 
+async def test_several_spaces_before_a_token_are_one(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    await gateway.post("/v1/completions", ASKED, authorization="bearer   alpha")
+    assert orchestrator.metadata[0]["authorization"] == "Bearer alpha"
+
+
 @pytest.mark.parametrize("authorization", ["Basic YTpi", "Basic", "Bearer a\tb"])
 async def test_an_authorization_that_is_no_bearer_token_is_refused(
     gateway, orchestrator, authorization

@@ -284,6 +284,17 @@ async def test_a_refusal_by_the_mesh_names_the_callers_field_in_words_too(gatewa
     assert response.json()["error"]["message"] == "'max_tokens': no"
 
 
+@pytest.mark.parametrize(("stop", "param"), [("", "stop"), (["a", ""], "stop[0]")])
+async def test_a_refused_stop_string_is_named_as_it_was_given(gateway, orchestrator, stop, param):
+    name = "stopping.stop_strings[0]"
+    orchestrator.generate_scripts = [
+        refuses(CODE.INVALID_ARGUMENT, f"{name}: is empty", "INVALID_FIELD", field(name))
+    ]
+    response = await gateway.post("/v1/completions", {**ASKED, "stop": stop})
+    error = response.json()["error"]
+    assert (error["param"], error["message"]) == (param, f"{param!r}: no")
+
+
 async def test_unknown_paths_and_methods_have_openais_shape(gateway):
     missing = await gateway.post("/v1/embeddings", {})
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
 from specmesh.serving.errors import UnauthenticatedStatus
-from specmesh.serving.identity.bearer import SCHEME, Bearer
+from specmesh.serving.identity.bearer import SCHEME, Bearer, read_authorization
 from specmesh.serving.identity.on_behalf import CALLER
 
 _token: ContextVar[str] = ContextVar("token")
@@ -63,11 +63,11 @@ class OpenDoor:
     async def admit(self, request: Request) -> Caller:
         """Return the caller. Raises ``ApiError`` 401 unless a given authorization is a bearer
         token."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        scheme, token = read_authorization(request.headers.get("authorization", ""))
         # Clients that have no token may send the scheme alone.
-        if not scheme or (scheme.lower() == SCHEME and not token):
+        if not scheme or (scheme == SCHEME and not token):
             return Caller(self._anonymous)
-        if scheme.lower() != SCHEME or not token.isascii() or not token.isprintable():
+        if scheme != SCHEME or not token.isascii() or not token.isprintable():
             raise _refused("the authorization header holds no valid bearer token")
         _token.set(token)
         return Caller(self._passing_on)

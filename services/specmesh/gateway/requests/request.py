@@ -141,9 +141,9 @@ class Request(ProtocolFields):
 
     @property
     def names(self) -> dict[str, str]:
-        """The caller's names for what errors of the mesh tell of: the grammar, and the feature that
-        parameters of sampling need."""
-        names = {}
+        """The caller's names for what errors of the mesh tell of: a single stop string, the
+        grammar, and the feature that parameters of sampling need."""
+        names = {"stop[0]": "stop"} if isinstance(self.stop, str) else {}
         if given := next(iter(self.grammars), None):
             names["response_format"] = given
         places = (("", self), (f"{EXTENSION}.", self.specmesh))

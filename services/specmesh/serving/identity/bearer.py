@@ -37,8 +37,8 @@ class Bearer:
         ``jwt:ISSUER|SUBJECT``. Raises ``UnauthenticatedStatus``."""
         if authorization is None:
             raise UnauthenticatedStatus("UNAUTHENTICATED", "the call has no bearer token")
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != SCHEME:
+        scheme, token = read_authorization(authorization)
+        if scheme != SCHEME:
             message = "the authorization is not a bearer token"
             raise UnauthenticatedStatus("UNAUTHENTICATED", message)
         if not token.isascii():
@@ -48,3 +48,10 @@ class Bearer:
         if self._jwts is not None:
             return Proven(await self._jwts.identify(token), CLIENT)
         raise unauthenticated("it is not known here")
+
+
+def read_authorization(authorization: str) -> tuple[str, str]:
+    """Return the scheme in lower case and what follows it, behind one space or more (RFC 9110,
+    section 11.4)."""
+    scheme, _, rest = authorization.partition(" ")
+    return scheme.lower(), rest.strip(" ")
