@@ -173,7 +173,7 @@ def test_damaged_traces_are_left_out_and_counted():
     listed, stats, shown = (run(*words) for words in (("list",), ("stats",), ("show", "aa")))
     assert (listed.exit_code, listed.stderr) == (0, "specmesh: left out: 1 trace is damaged\n")
     assert (stats.exit_code, stats.stderr) == (0, "specmesh: left out: 2 traces are damaged\n")
-    assert stats.stdout.startswith("1 traces: ")
+    assert stats.stdout.startswith("1 trace: ")
     assert shown.exit_code == 1
     assert shown.stderr.startswith(f"specmesh: trace {0xAA << 120:032x} is damaged: ")
     assert len(shown.stderr.splitlines()) == 1
@@ -220,7 +220,7 @@ def test_diff_says_that_both_are_the_same_trace():
 
 def test_export_writes_what_import_reads(tmp_path):
     file, other = tmp_path / "out.json", tmp_path / "other.sqlite"
-    said("export", "aa", "5b", "--output", file)
+    said("export", "aa", "5b", "aa", "--output", file)
     assert "2 traces with 13 spans" in said("import", file, "--store", other)
     assert told("show", "aa", "--store", other) == told("show", "aa")
     events = json.loads(said("export", "aa", "--format", "chrome"))["traceEvents"]

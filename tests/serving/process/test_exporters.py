@@ -90,6 +90,7 @@ def test_what_there_is_not_is_refused_by_name(monkeypatch, environment, told):
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "grpc", "-1", "0"),
         ("OTEL_BSP_SCHEDULE_DELAY", "grpc", "1.5", "20"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "grpc", "511", "512"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "grpc", "511", " "),
         ("OTEL_TRACES_SAMPLER", "grpc", "sometimes", "Always_On"),
         ("OTEL_TRACES_SAMPLER", "grpc", "sometimes", ""),
     ],

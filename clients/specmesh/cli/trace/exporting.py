@@ -51,7 +51,8 @@ def export(
     if form is Format.CHROME and len(trace_ids) > 1:
         raise typer.BadParameter("Chrome's format holds only one trace", param_hint="ID")
     with opened(store) as reader:
-        found = [reader.spans(reader.find(name)).resource_spans for name in trace_ids]
+        chosen = dict.fromkeys(map(reader.find, trace_ids))  # each once, whatever names it
+        found = [reader.spans(each).resource_spans for each in chosen]
     if form is Format.CHROME:
         text = json_text(to_chrome(Trace.of(list(spans_from(found[0])))))
     else:

@@ -44,7 +44,8 @@ def import_(
         told = {"trace_ids": ids, "num_spans": num_spans, "num_left_out": num_left_out}
         typer.echo(json.dumps(told))
         return
-    typer.echo(f"{len(ids)} traces with {num_spans} spans; show them with")
+    traces_of = "1 trace" if len(ids) == 1 else f"{len(ids)} traces"
+    typer.echo(f"{traces_of} with {num_spans} spans; show with")
     for trace_id in ids[:10]:
         typer.echo(f"  specmesh trace show {trace_id[:8]}")
     if num_left_out:

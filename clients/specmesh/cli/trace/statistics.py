@@ -56,7 +56,7 @@ def _readable(reader: StoreReader, listed: Iterable[TraceSummary]) -> Iterator[T
 def _print(found: TraceStats) -> None:
     out = console()
     count = found.answers.count
-    out.print(f"{count} traces: {_in_words(found.answers)}")
+    out.print(f"{count} {'trace' if count == 1 else 'traces'}: {_in_words(found.answers)}")
     if found.num_incomplete:
         lost = f"{found.num_incomplete} of them lack spans: the critical path excludes them"
         out.print(lost, style="bold magenta")

@@ -148,8 +148,8 @@ def _of_sampler(environment: Mapping[str, str]) -> dict[str, _Rule]:
 
 
 def _of_batches(environment: Mapping[str, str]) -> Iterator[str]:
-    queue = int(environment.get(_QUEUE) or _QUEUE_SIZE)
-    batch = int(environment.get(_BATCH) or _BATCH_SIZE)
+    queue = int(environment.get(_QUEUE, "").strip() or _QUEUE_SIZE)
+    batch = int(environment.get(_BATCH, "").strip() or _BATCH_SIZE)
     if batch > queue:
         yield f"{_QUEUE}={queue}: it must be at least {_BATCH}, which is {batch}"
 
