@@ -1,6 +1,7 @@
 """Answers that share a call: each is as if it had its own."""
 
 import asyncio
+import socket
 from contextlib import aclosing
 
 import grpc
@@ -16,7 +17,7 @@ from tests.client.conftest import (
     whole_answer,
 )
 
-from specmesh.client import AsyncClient, Hooks, NotFound, Unauthenticated
+from specmesh.client import AsyncClient, Cancelled, Hooks, NotFound, Unauthenticated
 from specmesh.client.connections import channels
 from specmesh.client.connections.shared import answer, call, calls
 from specmesh.v1 import events_pb2
@@ -304,3 +305,29 @@ def test_a_program_that_closes_nothing_may_go_on_in_another_event_loop():
 
     for _ in range(3):
         asyncio.run(asyncio.wait_for(ask(), 10))
+
+
+async def test_a_client_is_closed_while_its_call_still_connects():
+    with socket.socket() as silent:  # it accepts connections and says nothing
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        client = AsyncClient(f"127.0.0.1:{silent.getsockname()[1]}", share_calls=True)
+        asking = asyncio.ensure_future(client.generate("x"))
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(5):
+            await client.aclose()
+            with pytest.raises(Cancelled):
+                await asking
+
+
+@pytest.mark.parametrize("num_turns", range(1, 12))
+async def test_a_client_is_closed_in_any_turn_of_a_calls_beginning(serve, num_turns):
+    fake = await serve(Counting([waits_for(asyncio.Event())]))
+    client = AsyncClient(fake.address, share_calls=True)
+    asking = asyncio.ensure_future(client.generate("x"))
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await client.aclose()
+        with pytest.raises(Cancelled):
+            await asking

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 from hypothesis import HealthCheck, given, settings
 from tests.fuzz import arrivals, names_a_field
@@ -23,6 +24,7 @@ from tests.orchestrator.peers import Drafter, Filter, Verifier
 from specmesh.v1 import (
     errors_pb2,
     generation_pb2,
+    generation_pb2_grpc,
     scoring_pb2,
     served_model_pb2,
     session_pb2,
@@ -36,6 +38,7 @@ METHODS = {
         tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"],
     )
     for method in service.methods
+    if not method.client_streaming  # GenerateMany has a test of its own
 }
 GENERATE = generation_pb2.GenerateRequest(
     text="return",
@@ -149,6 +152,54 @@ async def world(connect, store_on, redis_server) -> AsyncIterator[World]:
     async with face(behind, store_on(redis_server.url, timeout_s=10)) as clients:
         answer = await collect(clients.generation.Generate(GENERATE))
         yield World(clients, [verifier, drafter], answer)
+
+
+async def test_whatever_is_sent_on_a_call_that_carries_many_is_answered_or_refused(world):
+    valid = generation_pb2.GenerateManyRequest(cancelled=[7])
+    sent = {"timeout": {"seconds": 5}, "metadata": {"traceparent": b"none"}}
+    valid.requests.add(number=1, request={"generate": GENERATE, **sent})
+    resumed = _about(world.answer, VALID["Resume"])
+    valid.requests.add(number=2, request={"resume": resumed, **sent})
+    refused: Counter[str] = Counter()
+
+    def check_all() -> None:
+        with grpc.insecure_channel(world.face.address) as channel:
+            stub = generation_pb2_grpc.GenerationServiceStub(channel)
+            many = channel.stream_stream(
+                "/specmesh.v1.GenerationService/GenerateMany",
+                response_deserializer=generation_pb2.GenerateManyResponse.FromString,
+            )
+
+            @some
+            @given(arrivals(valid))
+            def check(message: bytes) -> None:
+                over: set[int] = set()
+                try:
+                    for told in many(iter([message]), timeout=ANSWER_SECONDS):
+                        for each in told.responses:
+                            assert each.number not in over
+                            if not each.HasField("response"):
+                                over.add(each.number)
+                            if each.HasField("failure"):
+                                refused[_reason_of(each.failure)] += 1
+                except grpc.RpcError as error:
+                    refused[_reason(error, valid.DESCRIPTOR)] += 1
+
+            check()
+            assert list(stub.Generate(GENERATE))[-1].event.HasField("finished")
+
+    await asyncio.to_thread(check_all)
+    assert refused["UNDECODABLE"]
+    assert refused["INVALID_FIELD"]
+
+
+def _reason_of(failure: generation_pb2.RequestFailure) -> str:
+    info = ErrorInfo()
+    status = Status.FromString(failure.status_details)
+    assert any(detail.Unpack(info) for detail in status.details)
+    assert info.reason not in OUR_FAULT
+    assert failure.code == CODES[info.reason]
+    return info.reason
 
 
 @pytest.mark.parametrize("name", METHODS)

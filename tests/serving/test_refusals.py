@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import Any, cast
 
 import grpc
@@ -22,11 +22,11 @@ from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
     DrafterServiceServicer,
     add_DrafterServiceServicer_to_server,
 )
-from specmesh.serving.errors import error_info
-from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
+from specmesh.serving.errors import ResourceExhaustedStatus, error_info
+from specmesh.serving.rpc.intake import MAX_METADATA_BYTES, HeldMessage
 from specmesh.serving.rpc.interceptors import CallInterceptor
 from specmesh.serving.rpc.late_handlers import LateHandlers
-from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.many import MAX_IN_MESSAGE, MAX_MESSAGE_BYTES, answer_many
 from specmesh.serving.rpc.observed_request import ObservedRequest
 from specmesh.serving.rpc.reported_errors import ReportingErrors
 from specmesh.serving.settings import ServerSettings
@@ -362,6 +362,45 @@ async def test_a_number_that_is_under_way_is_refused_by_its_field(
     info = error_info(raised.value)
     assert info is not None
     assert (raised.value.code(), info.metadata["field"]) == (INVALID, "requests.number")
+
+
+async def test_requests_wait_while_nobody_reads_their_refusals():
+    """Each refusal takes more memory than the request that it refuses."""
+    most, num_taken, num_read = 100, 0, 0
+
+    async def messages() -> AsyncIterator[HeldMessage]:
+        nonlocal num_taken
+        for first in range(0, most * MAX_IN_MESSAGE, MAX_IN_MESSAGE):
+            message = verifier_pb2.VerifyManyRequest()
+            numbers = range(first, first + MAX_IN_MESSAGE)
+            for number in numbers:
+                message.requests.add(number=number)
+            num_taken += 1
+            refused = dict.fromkeys(numbers, ResourceExhaustedStatus("QUEUE_FULL", "x" * 100))
+            yield HeldMessage(message, refused, lambda: None)
+
+    unused: Any = None
+    told = answer_many(messages(), unused, unused, verifier_pb2.VerifyManyResponse)
+    async with aclosing(told):
+        async for message in told:
+            await asyncio.sleep(0)
+            assert num_taken - num_read / MAX_IN_MESSAGE < 20
+            assert message.ByteSize() < 1.1 * MAX_MESSAGE_BYTES
+            num_read += len(message.responses)
+    assert num_read == most * MAX_IN_MESSAGE
+
+
+async def test_a_message_has_a_limited_number_of_requests(connect: Connect, service: Service):
+    call = verifier_pb2_grpc.VerifierServiceStub(await connect()).VerifyMany()
+    message = verifier_pb2.VerifyManyRequest()
+    for number in range(MAX_IN_MESSAGE + 1):
+        message.requests.add(number=number)
+    await call.write(message)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call.read()
+    info = error_info(raised.value)
+    assert info is not None
+    assert (raised.value.code(), info.metadata["field"]) == (INVALID, "requests")
 
 
 async def many_answers(channel: grpc.aio.Channel, *requests: bytes) -> dict[int, str]:

@@ -44,6 +44,11 @@ MAX_MESSAGE_BYTES: Final = 2**20
 """Once a message has this size, further responses wait for the next one."""
 MAX_RUNNING: Final = 1024
 """The most requests of one call that are answered at a time."""
+MAX_IN_MESSAGE: Final = 2 * MAX_RUNNING
+"""The most requests of one message."""
+MAX_WAITING: Final = 4
+"""While more messages than these wait for a caller who does not read, its requests wait, too: each
+refusal would take more memory than the request that it refuses."""
 _RETRY_SECONDS: Final = 0.1
 
 
@@ -89,6 +94,7 @@ class _ManyRequests(Generic[Response]):
         self._stopping: set[asyncio.Task[None]] = set()
         """Tasks of requests that were cancelled by number."""
         self._batches: deque[OutgoingBatch] = deque()
+        self._taken = asyncio.Event()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
@@ -103,6 +109,7 @@ class _ManyRequests(Generic[Response]):
                     batch = self._batches.popleft()
                     yield batch.message
                     batch.taken()
+                    self._taken.set()
                 elif self._error is not None:
                     raise self._error
                 elif self._reading.done() and not self._running:
@@ -123,6 +130,9 @@ class _ManyRequests(Generic[Response]):
                     self._take(held)
                 finally:
                     held.release()
+                while len(self._batches) > MAX_WAITING:
+                    self._taken.clear()
+                    await self._taken.wait()
         except Exception as error:
             self._error = error
         finally:
@@ -133,6 +143,8 @@ class _ManyRequests(Generic[Response]):
             if (task := self._running.pop(number, None)) is not None:
                 self._stopping.add(task)
                 task.cancel()
+        if len(held.message.requests) > MAX_IN_MESSAGE:
+            raise InvalidField("requests", f"has more than {MAX_IN_MESSAGE} entries")
         for each in held.message.requests:
             number = each.number
             if number in self._running:
@@ -203,9 +215,11 @@ class _ManyRequests(Generic[Response]):
         self._send_end(number, to_status(error))
 
     def _send_end(self, number: int, failure: grpc.Status | None = None) -> None:
-        response = self._batch_with_room(0).message.responses.add(number=number)
+        batch = self._batch_with_room(0)
+        response = batch.message.responses.add(number=number)
         if failure is not None:
             write_failure(failure, response.failure)
+        batch.num_bytes += response.ByteSize()
 
     def _batch_with_room(self, num_bytes: int) -> OutgoingBatch:
         """Return the batch that goes out with a response of ``num_bytes``."""

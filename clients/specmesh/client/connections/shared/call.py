@@ -37,8 +37,8 @@ class SharedCall:
     """One call and its answers; ``ended`` is told when it is over. What is asked for in one step of
     the event loop travels in one message.
 
-    Tasks of its own read and write it. They are never cancelled, since gRPC leaks what a cancelled
-    task waits for (github.com/grpc/grpc/issues/43360).
+    Tasks of its own read and write it. They are not cancelled while they wait for gRPC, which would
+    leak what they wait for (github.com/grpc/grpc/issues/43360).
     """
 
     def __init__(self, call: Call, ended: Ended) -> None:
@@ -51,9 +51,10 @@ class SharedCall:
         self._requests: deque[pb.NumberedGenerateRequest] = deque()
         self._cancelled: list[int] = []
         self._wanted = asyncio.Event()
-        self._is_retired = self.is_over = False
+        self._is_retired = self._has_begun = self.is_over = False
         self._idle: asyncio.TimerHandle | None = None
-        self._tasks = asyncio.create_task(self._read_all()), asyncio.create_task(self._write_all())
+        self._reading = asyncio.create_task(self._read_all())
+        self._writing = asyncio.create_task(self._write_all())
 
     @property
     def is_usable(self) -> bool:
@@ -94,7 +95,7 @@ class SharedCall:
         self._is_retired = True
         self._call.cancel()
         self._wanted.set()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(self._reading, self._writing)
 
     def _forget(self, number: int) -> SharedAnswer | None:
         answer = self._answers.pop(number, None)
@@ -107,6 +108,8 @@ class SharedCall:
 
     async def _write_all(self) -> None:
         try:
+            await self._call.wait_for_connection()
+            self._has_begun = True
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
@@ -144,6 +147,10 @@ class SharedCall:
         self._wanted.set()
         if self._idle is not None:
             self._idle.cancel()
+        if not self._has_begun:
+            # Nothing would wake it: it waits for an event of asyncio's that a call which is
+            # cancelled while it connects never sets. So nothing of gRPC's leaks.
+            self._writing.cancel()
         self._ended(self, end.code())
         answers, self._answers = self._answers, {}
         for answer in answers.values():
