@@ -108,6 +108,20 @@ async def test_a_refused_answer_leaves_the_others_alone(serve):
     assert len(fake.opened_with) == 1
 
 
+async def test_once_an_orchestrator_drains_further_answers_have_another_call(serve):
+    go_on = asyncio.Event()
+    draining = refuses(Code.UNAVAILABLE, "going", "DRAINING")
+    fake = await serve(Counting([waits_for(go_on), draining, whole_answer, whole_answer]))
+    async with AsyncClient(fake.address, share_calls=True) as client:
+        first = asyncio.ensure_future(client.generate("first"))
+        await until(lambda: fake.requests)
+        assert (await client.generate("second")).token_ids == TOKENS
+        assert (await client.generate("third")).token_ids == TOKENS
+        assert len(fake.opened_with) == 2
+        go_on.set()
+        assert (await first).num_resumes == 0
+
+
 async def test_a_cancelled_answer_leaves_the_others_alone(serve):
     go_on = asyncio.Event()
     fake = await serve(Counting([waits_for(go_on), waits_for(asyncio.Event())]))

@@ -34,16 +34,17 @@ Ended = Callable[["SharedCall", grpc.StatusCode], None]
 
 
 class SharedCall:
-    """One call and its answers; ``ended`` is told when it is over. What is asked for in one step of
-    the event loop travels in one message.
+    """One call and its answers; ``ended`` is told when it is over, and ``is_away`` when an answer
+    was UNAVAILABLE. What is asked for in one step of the event loop travels in one message.
 
     Tasks of its own read and write it. They are not cancelled while they wait for gRPC, which would
     leak what they wait for (github.com/grpc/grpc/issues/43360).
     """
 
-    def __init__(self, call: Call, ended: Ended) -> None:
+    def __init__(self, call: Call, ended: Ended, is_away: Callable[[], None]) -> None:
         self._call = call
         self._ended = ended
+        self._is_away = is_away
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._answers: dict[int, SharedAnswer] = {}
@@ -165,7 +166,10 @@ class SharedCall:
                 answer.arrived(each.response)
                 continue
             self._forget(each.number)
-            answer.ended(_error_of(each.failure) if each.HasField("failure") else None)
+            error = _error_of(each.failure) if each.HasField("failure") else None
+            if error is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
+                self._is_away()
+            answer.ended(error)
 
 
 def _error_of(failure: pb.RequestFailure) -> grpc.aio.AioRpcError:

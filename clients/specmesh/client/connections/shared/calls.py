@@ -97,7 +97,8 @@ class SharedCalls:
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 self._unknown_until = asyncio.get_running_loop().time() + UNKNOWN_S
 
-        call = SharedCall(open_call(caller), ended)
+        # An orchestrator that drains refuses requests, and gRPC leads new calls to others.
+        call = SharedCall(open_call(caller), ended, self.retire)
         self._open.add(call)
         return call
 
