@@ -12,6 +12,8 @@ from tests.name_server import NameServer
 from specmesh.client import AsyncClient
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
+Code = grpc.StatusCode
+
 
 class Counting(FakeOrchestrator):
     def __init__(self) -> None:
@@ -25,8 +27,8 @@ class Counting(FakeOrchestrator):
         await self._server.start()
         return port
 
-    async def stop(self) -> None:
-        await self._server.stop(None)
+    async def stop(self, grace_s: float | None = None) -> None:
+        await self._server.stop(grace_s)
 
     async def ListModels(self, request, context):  # noqa: N802
         self.num_asked += 1
@@ -70,3 +72,30 @@ async def test_a_call_that_one_of_them_breaks_goes_to_another():
             fakes[0].generate_scripts = fakes[1].generate_scripts = [breaks, whole_answer]
             assert (await client.generate("hello")).text
         assert [len(fake.requests) for fake in fakes] == [1, 1]
+
+
+async def test_answers_that_share_calls_go_to_all_and_around_one_that_drains():
+    staying, leaving = fakes = Counting(), Counting()
+    async with AsyncExitStack() as stack:
+        for fake in fakes:
+            stack.push_async_callback(fake.stop)
+        port = await staying.start("127.0.0.2")
+        await leaving.start("127.0.0.3", port)
+        names = stack.enter_context(NameServer())
+        names.set("mesh.test", ["127.0.0.2", "127.0.0.3"])
+        client = AsyncClient(names.entry("mesh.test", port), max_retries=0, share_calls=True)
+        async with client, asyncio.timeout(20):
+            while not all(fake.num_asked for fake in fakes):  # until it is connected to both
+                await client.list_models()
+            for fake in fakes:
+                fake.generate_scripts = [whole_answer] * 40
+            await asyncio.gather(*(client.generate(f"{n}") for n in range(40)))
+            assert [len(fake.requests) for fake in fakes] == [20, 20]
+            leaving.generate_scripts = [refuses(Code.UNAVAILABLE, "going", "DRAINING")] * 40
+            stopping = asyncio.create_task(leaving.stop(5))
+            staying.generate_scripts = [whole_answer] * 40
+            for number in range(20):
+                await client.generate(f"{number}")
+            assert len(leaving.requests) <= 21
+            await client.aclose()
+            await stopping
