@@ -34,18 +34,18 @@ def import_(
 ) -> None:
     """Import traces from files into the store, for the other commands to show."""
     with explained():
-        traces = [StoredTrace.of(groups) for file in files for groups in _read(file)]
+        imported = [StoredTrace.of(groups) for file in files for groups in _read(file)]
         writer = StoreWriter(store or default_path(), StoreLimits())
-        num_left_out = writer.add(traces)
+        num_left_out = writer.add(imported)
         writer.close()
-    ids = [trace.summary.trace_id for trace in traces]
-    num_spans = sum(trace.summary.num_spans for trace in traces)
+    ids = [trace.summary.trace_id for trace in imported]
+    num_spans = sum(trace.summary.num_spans for trace in imported)
     if json_:
         told = {"trace_ids": ids, "num_spans": num_spans, "num_left_out": num_left_out}
         typer.echo(json.dumps(told))
         return
-    traces_of = "1 trace" if len(ids) == 1 else f"{len(ids)} traces"
-    typer.echo(f"{traces_of} with {num_spans} spans; show with")
+    traces, them = ("1 trace", "it") if len(ids) == 1 else (f"{len(ids)} traces", "them")
+    typer.echo(f"{traces} with {num_spans} spans; show {them} with")
     for trace_id in ids[:10]:
         typer.echo(f"  specmesh trace show {trace_id[:8]}")
     if num_left_out:
